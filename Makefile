@@ -68,11 +68,11 @@ setup: $(VENV)/.ready $(JAR) ## Make the virtual environment and the bridge jar
 jar: $(JAR) ## Build the bridge jar
 
 $(JAR): $(JAVA_SOURCES) | prerequisites
-	$(MAVEN) -DskipTests package
+	@bash .ci/step "Building the Java operator with Maven. The first time, Maven downloads packages" $(MAVEN) -DskipTests package
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py | $(JAR) prerequisites
-	bash .ci/venv "$(PYTHON)" $(VENV) constraints.txt
+	@bash .ci/step "Installing Python packages into $(VENV). The first time, this takes minutes" bash .ci/venv "$(PYTHON)" $(VENV) constraints.txt
 	@touch $@
 
 $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR) prerequisites

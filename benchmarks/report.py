@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks import plots
+
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-PAGE = HERE / "README.md"
+PAGE = plots.PAGE
 _QUIET = 1.5
 
 
@@ -63,7 +65,7 @@ def medians(runs: list[dict[str, Any]], digits: int = 2) -> dict[str, Any]:
 
 
 def write(name: str, content: dict[str, Any], table: str) -> None:
-    """Write ``benchmarks/results/NAME.json``, and the table to its place in ``benchmarks/README.md``."""
+    """Write ``benchmarks/results/NAME.json``, and the table with its plots to its place in ``benchmarks/README.md``."""
     RESULTS.mkdir(exist_ok=True)
     target = RESULTS / f"{name}.json"
     date = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
@@ -72,5 +74,7 @@ def write(name: str, content: dict[str, Any], table: str) -> None:
     before, found, rest = PAGE.read_text().partition(begin)
     if not found or end not in rest:
         raise SystemExit(f"{PAGE}: there is no place for the table {name}")
+    table, drawn = plots.with_plots(name, table)
+    plots.write(drawn)
     PAGE.write_text(f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}")
     print(f"written to {target} and {PAGE}", file=sys.stderr)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "README.md"
 INCIDENTS = ROOT / "examples/log_triage/incidents.jsonl"
 #: One incident of each of these jobs, the first one.
-JOBS = ("inventory-sync", "nightly-backfill", "visitor-counts")
+JOBS = ("inventory-sync", "nightly-backfill")
 
 
 def render(page: str) -> str:

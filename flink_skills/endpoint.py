@@ -11,6 +11,13 @@ from urllib.parse import SplitResult, urlsplit
 from flink_skills.errors import ConfigError
 
 _HIDDEN = "…"
+# OpenSSL's words for a server that answers without TLS, and what servers and clients say if only one of them uses it.
+_NO_TLS = re.compile("wrong.version.number|record.layer.failure|unknown.protocol|packet.length.too.long", re.IGNORECASE)
+_TLS = re.compile(
+    r"\\x1[56]\\x03|(?:HTTP request|plain HTTP|speaking plain).{0,40}(?:HTTPS|SSL|TLS)"
+    "|requires TLS|TLS is required",
+    re.IGNORECASE,
+)
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*")
 _REFERENCE = re.compile(r"\$\{(?:env|file):[^{}]*\}")
 _QUERY = re.compile(r"[?#]")
@@ -102,6 +109,19 @@ def oci_parts(url: str) -> dict[str, str] | None:
 def links_of(url: str) -> list[str]:
     """Return the URLs of a chain such as ``simplecache::https://…``, in order."""
     return _CHAIN.split(url)
+
+
+def tls_fix(url: str, reason: str) -> str:
+    """Return the fix if only one of client and server uses TLS, judged by the error. Return "" for other errors.
+
+    >>> tls_fix("https://host:8000/v1", "[SSL: WRONG_VERSION_NUMBER] wrong version number")
+    'the server does not use TLS on this port: write http:// instead of https://'
+    """
+    if url.startswith("https:") and _NO_TLS.search(reason):
+        return "the server does not use TLS on this port: write http:// instead of https://"
+    if url.startswith("http:") and _TLS.search(reason):
+        return "the server expects TLS on this port: write https:// instead of http://"
+    return ""
 
 
 def user_of(url: str) -> str:

@@ -13,6 +13,9 @@ from typing import Any, TypeVar, cast
 __all__ = [
     "AGENT_WORDS",
     "CONTEXT_WORDS",
+    "FLINK_AGENTS_ITEMS",
+    "FLINK_AGENTS_PROVIDERS",
+    "FLINK_AGENTS_SECTIONS",
     "IMPORTS",
     "RESOURCES",
     "SETUP_WORDS",
@@ -270,6 +273,50 @@ CONTEXT_WORDS: Mapping[str, str] = {
     "user_id": "use ctx.key",
     "agent_context": "use ctx.state, or an attribute of the agent",
     "artifact_service": "use ctx.artifacts",
+}
+
+
+#: Sections of the YAML files of Flink Agents, in an agent or in the file, and what to write. ``{name}`` is the name of
+#: the first item, ``{provider}`` its provider, ``{function}`` its function and ``{endpoint}`` its address.
+FLINK_AGENTS_SECTIONS: Mapping[str, str] = {
+    "name": "write the name as a key: agents: {{{name}: …}}",
+    "description": "write a comment; only an agent that is a tool has a description, in agent_tools of its caller",
+    "actions": "write all actions of an agent as one method on_event of a class, and write agent: module:Class",
+    "chat_model_connections": "write a mapping of names, {name}: {{clazz: {provider}.connection}}; for all agents of "
+    "a job: connections",
+    "chat_model_setups": "write a mapping of names, {name}: {{clazz: {provider}.setup, model: …}}; for all agents of "
+    "a job: models",
+    "prompts": "write a mapping of names, {name}: {{system: …, user: …}}",
+    "tools": "write a list of functions in each agent, tools: ['{function}']; a tool has the name of its function",
+    "skills": "write one mapping without a name, skills: {{paths: […], urls: […], resources: […]}}",
+    "mcp_servers": "write a mapping of names in each agent, {name}: {{url: {endpoint}}}",
+    **dict.fromkeys(("embedding_model_connections", "embedding_model_setups"), _EMBEDDINGS),
+    "vector_stores": _DOCUMENTS,
+}
+
+#: Keys of the items in these sections. Other keys of chat models are in :data:`SETUP_WORDS`.
+FLINK_AGENTS_ITEMS: Mapping[str, str] = {
+    "type": f"omit it: {_JAVA}",
+    "endpoint": "write base_url, or url for an MCP server",
+    "api_key": "write api_key_env with the name of an environment variable",
+    **dict.fromkeys(("request_timeout", "requestTimeout"), _TIMEOUT),
+    "messages": "write the system message as system and the user message as user; {event} is the event",
+    "text": "write the text itself instead of a mapping, or system and user",
+    "parameter_types": f"omit it: {_JAVA}",
+    "injected_args": "annotate a parameter of the function with ToolContext, and read its fields",
+    "url_sources": "write them under urls, each as {url: …, sha256: …}",
+    "classpath": "write them under resources: folders or zips in the jars of the job",
+    "package": "write the folder of the package under paths",
+}
+
+#: Providers by their ``clazz`` in Flink Agents.
+FLINK_AGENTS_PROVIDERS: Mapping[str, str] = {
+    **{name: name for name in ("ollama", "openai", "anthropic", "bedrock")},
+    "openai_completions": "openai",
+    "openai_responses": "openai-responses",
+    "azure_openai": "azure",
+    "gemini": "google",
+    **dict.fromkeys(("vllm", "tongyi", "watsonx"), "openai-compatible"),
 }
 
 

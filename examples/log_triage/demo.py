@@ -19,11 +19,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flink_skills.cli.run.run_events import RunRequest, run_agent
+from flink_skills.cli.run.run_events import DONE, FAILED, RunRequest, run_agent
 from flink_skills.errors import SkillsError
 
 HERE = Path(__file__).resolve().parent
 SKILLS = HERE.parent.parent / "skills"
+NEXT = """
+Next:
+  . .venv/bin/activate                   # use the commands of this checkout
+  flink-skills chat --skills skills      # describe an incident yourself
+  make demo MODEL=openai:NAME            # ask a real model: set OPENAI_API_KEY first
+  docs/tutorial.md                       # write a skill, and run it in a job"""
 #: Maximum width of the table, in columns.
 MAX_WIDTH = 98
 LOG_LINE = re.compile(r"^[\d-]+ (?P<time>[\d:]+),\d+ (?P<level>\w+)\s+\S+\s+\[.*?\] - (?P<message>.*)$", re.DOTALL)
@@ -59,7 +65,11 @@ def main(
         except SkillsError as error:
             print(f"demo: {error}", file=sys.stderr)
             raise typer.Exit(2) from None
+        if code == FAILED:
+            raise typer.Exit(code)  # The job did not run, and its error is the last line.
         show(incidents, records)
+    if code == DONE:
+        print(NEXT, file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -75,6 +85,10 @@ def show(incidents: Path, records: Path) -> None:
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for record in read_lines(records):
         found[record["key"], record["turn"]] = record
+    errors = {record["error"] for record in found.values()}
+    if len(errors) == 1 and None not in errors and len(found) > 1:
+        print(f"All {len(found)} incidents failed: {errors.pop()}", file=sys.stderr)
+        return
     table = Table(box=box.ROUNDED, show_lines=True, title="Incidents of recorded Flink jobs", title_justify="left")
     table.add_column("Incident", style="bold", overflow="fold")
     table.add_column("Skill", style="cyan", no_wrap=True)

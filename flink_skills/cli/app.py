@@ -113,6 +113,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "Show the turns of an event stream, or one as a timeline.",
         {1: "No turn is selected, or a line is not an event."},
     ),
+    "top": CommandEntry(
+        "look.top_command:top",
+        "Show the agents of a running job, live.",
+        {2: "Invalid usage, or the JobManager cannot be read.", 130: "Ended by Ctrl-C."},
+    ),
     "sessions": CommandEntry(
         "ops.savepoint_state:sessions",
         "Show agent sessions in a savepoint or checkpoint.",
@@ -177,7 +182,7 @@ class _Commands(typer.core.TyperGroup):
         if cmd_name in ("call", "tools"):
             raise ConfigError(
                 f"flink-skills {cmd_name} does not exist: exec runs the tools of a skill. Use flink-skills exec "
-                "--source SKILL --tool NAME KEY=VALUE to call a tool, or --tools to list the tools."
+                "--skills SKILL --tool NAME KEY=VALUE to call a tool, or --tools to list the tools."
             )
         return super().get_command(ctx, cmd_name)
 

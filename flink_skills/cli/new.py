@@ -80,7 +80,7 @@ def new(
         print_line(path)
     event = shlex.quote(f'{{"id": 1, "text": "something about {name.replace("-", " ")}"}}')
     print_line("Try it:")
-    print_line(f"  flink-skills validate --strict {shlex.quote(str(skill_dir))}")
+    print_line(f"  flink-skills validate --strict --skills {shlex.quote(str(skill_dir))}")
     print_line(f"  echo {event} | flink-skills run --input - --key id --skills {shlex.quote(str(skill_dir))} --local")
     if job:
         print_line("  flink-skills run job.yaml --check")

@@ -40,12 +40,17 @@ def text_option(name: str, metavar: str, help_: str) -> Any:
 
 
 Sources = Annotated[
-    list[str],
-    typer.Argument(
+    list[str] | None,
+    typer.Argument(metavar="SOURCE", show_default=False, help="Source of skills. Same as --skills SOURCE."),
+]
+SkillsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skills",
+        "--source",
         metavar="SOURCE",
-        show_default=False,
-        help="Folder of skills or of one skill, archive (zip, tar, tar.gz), or URL of either. Several sources are read "
-        "as one job reads them. Append '#sha256=…' to pin the content of an archive or URL.",
+        help="Folder of skills or of one skill, archive (zip, tar, tar.gz), or URL of either. Can be repeated: several "
+        "sources are read as one job reads them. Append '#sha256=…' to pin the content of an archive or URL.",
     ),
 ]
 Assignments = Annotated[list[str] | None, text_option("--set", "KEY=VALUE", "Set an option skills.*. Can be repeated.")]
@@ -73,6 +78,17 @@ def configuration(assignments: list[str] | None, *, strict: bool = False, max_ch
     if max_chars is not None:
         config.set(SkillOptions.PROMPT_MAX_CHARS, max_chars)
     return config
+
+
+def named_sources(sources: Sequence[str] | None, skills: Sequence[str] | None) -> list[str]:
+    """Return the sources of the arguments and of ``--skills``, in this order.
+
+    Raises:
+        ConfigError: There is no source.
+    """
+    if found := [*(sources or ()), *(skills or ())]:
+        return found
+    raise ConfigError("a source of skills is missing. Pass --skills SOURCE, for example --skills ./skills")
 
 
 def is_url(source: str) -> bool:

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
@@ -144,19 +144,20 @@ class Column(NamedTuple):
     wrapped: bool = False
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows to stdout, one line each.
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, stream: TextIO | None = None) -> None:
+    """Write rows to stdout or ``stream``, one line each.
 
     On a terminal, the last column is truncated to the available width, or wrapped if it is declared ``wrapped``.
     Without a terminal, text is never truncated.
     """
+    out = stream or sys.stdout
     cells = [[visible(cell) for cell in row] for row in rows]
-    if not _is_styled(sys.stdout) and not any("\n" in cell or "\t" in cell for row in cells for cell in row):
-        _write_plain(columns, cells)
+    if not _is_styled(out) and not any("\n" in cell or "\t" in cell for row in cells for cell in row):
+        _write_plain(columns, cells, out)
         return
     from rich.table import Table
 
-    console = _console(sys.stdout)
+    console = _console(out)
     if console.is_terminal and not columns[-1].wrapped:
         columns, cells = _fit_width(list(columns), cells, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
@@ -171,10 +172,29 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
         table.add_row(*row)
     with console.capture() as captured:
         console.print(table)
-    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+    out.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
-def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+@contextmanager
+def live_text() -> Iterator[Callable[[str], None]]:
+    """Return a function that writes text to the terminal in place of its previous text.
+
+    Lines are truncated to the width. Lines of capital letters are bold.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=_console(sys.stdout), auto_refresh=False, vertical_overflow="crop") as live:
+
+        def update(text: str) -> None:
+            shown = Text.from_ansi(text, no_wrap=True, overflow="ellipsis")
+            shown.highlight_regex(r"(?m)^[A-Z][A-Z /]+$", "bold")
+            live.update(shown, refresh=True)
+
+        yield update
+
+
+def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: TextIO) -> None:
     table = [[column.name for column in columns], *rows]
     widths = [max(_width(row[index]) for row in table) for index in range(len(columns))]
     for row in table:
@@ -182,17 +202,20 @@ def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> No
         for column, cell, width in zip(columns, row, widths, strict=True):
             space = " " * (width - _width(cell))
             cells.append(space + cell if column.right else cell + space)
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        out.write("  ".join(cells).rstrip() + "\n")
 
 
 def _fit_width(columns: list[Column], rows: list[list[str]], width: int) -> tuple[list[Column], list[list[str]]]:
     """Omit optional columns that do not fit, and truncate the last column to the remaining width."""
 
-    def remaining() -> int:
+    def widths() -> list[int]:
         table = [[column.name for column in columns], *rows]
-        return width - sum(2 + max(_width(row[index]) for row in table) for index in range(len(columns) - 1))
+        return [max(_width(row[index]) for row in table) for index in range(len(columns))]
 
-    while remaining() < _MIN_WIDTH and len(columns) > 1:
+    def remaining() -> int:
+        return width - sum(2 + each for each in widths()[:-1])
+
+    while len(columns) > 1 and remaining() < min(_MIN_WIDTH, widths()[-1]):
         index = max((i for i, column in enumerate(columns) if column.optional), default=len(columns) - 1)
         columns = columns[:index] + columns[index + 1 :]
         rows = [row[:index] + row[index + 1 :] for row in rows]
@@ -228,6 +251,15 @@ def size_text(size: int) -> str:
     while number >= 1024 and unit != "GB":
         number, unit = number / 1024, next(units)
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+def cost_text(cost: float | None) -> str:
+    """Return a cost in USD. Return an empty string if it is unknown.
+
+    >>> cost_text(0.00423)
+    '$0.0042'
+    """
+    return "" if cost is None else f"${cost:,.4f}"
 
 
 def time_text(milliseconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from flink_skills.agents.turn.turn_record import TurnCounts, listed_kinds
 from flink_skills.errors import counted
 from flink_skills.flink.flink_failures import JobFailedError, job_failure
 from flink_skills.flink.graph import is_local
+from flink_skills.texts import visible
 
 _FIRST_SHOWN = 500
 
@@ -104,7 +106,7 @@ def execute(
     The summary is None for a job without agents, and for one that is submitted without waiting for its end.
     """
     try:
-        result = env.execute(name) if name is not None else env.execute()
+        result = _run_here(env, name) if is_local(env) else env.execute(name) if name is not None else env.execute()
     except Exception as error:
         message = job_failure(error)
         if message is None:
@@ -114,6 +116,21 @@ def execute(
     if not outputs or not result._j_job_execution_result.isJobExecutionResult():
         return result, None
     return result, job_summary(env, outputs, result)
+
+
+def _run_here(env: StreamExecutionEnvironment, name: str | None) -> JobExecutionResult:
+    """Run a job in a MiniCluster of this process until it ends. On a terminal, stderr shows that it starts and runs."""
+    label = "the job" if name is None else f"job {visible(name)}"
+    _show(f"{label}: starting a Flink MiniCluster in this process")
+    client = env.execute_async(name) if name is not None else env.execute_async()
+    _show(f"{label}: running; the first answers follow")
+    return client.get_job_execution_result().result()
+
+
+def _show(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def job_summary(env: StreamExecutionEnvironment, outputs: Sequence[Applied], result: JobExecutionResult) -> JobSummary:

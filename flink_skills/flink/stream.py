@@ -13,7 +13,7 @@ from flink_skills.agents.declare.agent import Agent, ModelOverrides, current_ove
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.wait_record import WAITS_TAG, WaitIds
-from flink_skills.agents.state.keys import KeyText, check_key_selector, key_text_of, selected_key
+from flink_skills.agents.state.keys import KeyText, check_key_selector, key_failure, key_text_of, selected_key
 from flink_skills.agents.turn.local import ListOutcome, run_outcomes
 from flink_skills.agents.turn.local_waits import GivenAnswer
 from flink_skills.agents.turn.turn_record import ERROR_TAG
@@ -233,6 +233,11 @@ class _ListOutput(AgentOutput):
         outcome = self._run()
         if raise_on_error and outcome.errors:
             raise outcome.errors[0]
+        if not tag:
+            # Without a usable key no turn has run, and the empty list would look like the outputs of an agent.
+            problems = [key_failure(key) for key, _ in self._events]
+            if problems and all(problems):
+                raise ConfigError(f"from_list: none of the {len(problems)} events has a usable key: {problems[0]}")
         return [output for of, output in outcome.outputs if of == tag]
 
     def to_event_list(self) -> list[AgentEvent]:

@@ -10,6 +10,7 @@ import contextvars
 import inspect
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ from flink_skills.telemetry import Delta, OnDelta, TextDelta, ToolCallDelta
 
 # Status codes of servers that do not support streams, or an option of streams.
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
+_KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)(?:_[A-Z]+)?")
 # Id, name and number of each tool call, by the index of its part.
 _Calls = dict[int, tuple[str, str, int]]
 
@@ -261,6 +263,7 @@ def _check_addresses(setup: ModelSetup) -> None:
 def _inferred(setup: ModelSetup) -> ChatModel:
     """Any other provider of pydantic-ai; it finds its own key, unless the setup names one."""
     arguments: dict[str, Any] = {}
+    variables = [setup.api_key_env] if setup.api_key_env is not None else []
     if setup.base_url is not None:
         arguments["base_url"] = setup.base_url
     if setup.api_key_env is not None:
@@ -268,6 +271,7 @@ def _inferred(setup: ModelSetup) -> ChatModel:
 
     def provider(name: str) -> Provider[Any]:
         provider_class = infer_provider_class(name)
+        variables.extend(_key_variables(provider_class))
         taken = inspect.signature(provider_class.__init__).parameters
         for argument in arguments:
             if argument not in taken:
@@ -289,5 +293,12 @@ def _inferred(setup: ModelSetup) -> ChatModel:
         settings=setup.settings,
         accepts=accepted_kinds(setup),
         place=setup.base_url or str(getattr(model, "base_url", None) or ""),
-        key_variable=setup.api_key_env,
+        key_variable=next((name for name in variables if os.environ.get(name)), None),
     )
+
+
+def _key_variables(provider: type[Provider[Any]]) -> list[str]:
+    """Return the environment variables from which a provider of pydantic-ai reads its key. Its code names them."""
+    code = getattr(inspect.unwrap(provider.__init__), "__code__", None)
+    constants = getattr(code, "co_consts", ())
+    return [name for name in constants if isinstance(name, str) and _KEY_VARIABLE.fullmatch(name)]

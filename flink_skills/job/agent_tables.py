@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +12,7 @@ from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
 from flink_skills.documents.document import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.job.job_model import EventsSection, WaitsSection
+from flink_skills.job.job_model import ErrorsSection, EventsSection, WaitsSection
 from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.stages import Stage
 from flink_skills.job.statements import Statement, creating
@@ -186,7 +186,6 @@ _FILLING = {
 }
 
 
-_EVENT_COLUMN = re.compile(r"[(,]\s*(?:--[^\n]*\n\s*)*(?:event|`event`)\s", re.IGNORECASE)
 # The fields of records, and what a record is.
 _FIELDS = {
     "events": ([column.name for column in EVENT_COLUMNS], "an event"),
@@ -194,22 +193,39 @@ _FIELDS = {
 }
 
 
-def lost_events(read: ReadJob, stage: Stage) -> str:
-    """Return a message if the table of errors has no column for the event. Return an empty string otherwise.
+# `flink-skills turns` requires these columns.
+_COLUMNS_OF_TURNS = ("kind", "at", "agent", "key", "turn")
+
+
+def table_warnings(read: ReadJob, stage: Stage) -> Iterator[str]:
+    """Yield a message if the table of errors has no column for the event, and if that of events misses one of turns.
 
     The statement that creates the table decides, so neither Flink nor a connector is needed. The columns of a catalog's
     table are not known.
     """
-    section = stage.errors
-    statement = creating(read.statements, section.table) if section is not None else None
-    if section is None or statement is None or "event" in section.columns.values():
-        return ""
-    if _EVENT_COLUMN.search(statement.text):
-        return ""
-    return (
-        f"table {section.table} of 'errors' has no column for the event, so failed events cannot run again: add the "
-        "column 'event STRING', or set 'columns: {NAME: event}'"
-    )
+    if (errors := stage.errors) is not None and _missing_columns(read, errors, ["event"]):
+        yield (
+            f"table {errors.table} of 'errors' has no column for the event, so failed events cannot run again: add the "
+            "column 'event STRING', or set 'columns: {NAME: event}'"
+        )
+    if (events := stage.events) is not None and (missing := _missing_columns(read, events, _COLUMNS_OF_TURNS)):
+        yield (
+            f"table {events.table} of 'events' has no column for {', '.join(missing)}, so flink-skills turns cannot "
+            "show its turns: add the columns, or set 'columns: {NAME: FIELD}'"
+        )
+
+
+def _missing_columns(read: ReadJob, section: ErrorsSection | EventsSection, needed: Sequence[str]) -> list[str]:
+    statement = creating(read.statements, section.table)
+    if statement is None:
+        return []
+
+    def declares(name: str) -> bool:
+        column = rf"[(,]\s*(?:--[^\n]*\n\s*)*(?:{name}|`{name}`)\s"
+        return re.search(column, statement.text, re.IGNORECASE) is not None
+
+    mapped = section.columns
+    return [name for name in needed if name not in mapped.values() and not (declares(name) and name not in mapped)]
 
 
 class AgentTables:

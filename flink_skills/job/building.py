@@ -18,7 +18,7 @@ from flink_skills.documents.document import DocumentError, Path, Problem, path_t
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.agent_source import AgentSources
-from flink_skills.job.agent_tables import BuildContext, lost_events, require
+from flink_skills.job.agent_tables import BuildContext, require, table_warnings
 from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.shared_resources import add_resources
 from flink_skills.job.skills_and_servers import with_visible_skills
@@ -300,7 +300,7 @@ def job_warnings(builder: JobBuilder) -> list[str]:
             "there is no 'errors' table: a turn that fails is only in the log of its TaskManager (or set "
             "skills.turn.on-error: fail)"
         )
-    found += dict.fromkeys(filter(None, (lost_events(read, stage) for stage in read.stages)))
+    found += dict.fromkeys(message for stage in read.stages for message in table_warnings(read, stage))
     if graph.option(_CHECKPOINTING) in (None, "", "0", "0 ms", "0 s", "0ms", "0s"):
         found.append(
             f"checkpoints are disabled ({_CHECKPOINTING}): after a failure the job does not restart, and conversations "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,9 +88,15 @@ def check_job(
     """Check a job file on this host. ``note`` receives each result.
 
     ``reach`` also loads every source of skills, connects to each MCP server and sends a request to each chat model.
-    The job is not submitted.
+    The job is not submitted. Warnings that the package logs are results.
     """
-    return _Checker(note, reach=reach).run(path, assignments)
+    checker = _Checker(note, reach=reach)
+    logger = logging.getLogger("flink_skills")
+    logger.addFilter(checker.add_logged)
+    try:
+        return checker.run(path, assignments)
+    finally:
+        logger.removeFilter(checker.add_logged)
 
 
 class _Checker:
@@ -116,6 +123,14 @@ class _Checker:
         if graph is not None:
             self._tables(builder, graph, agents)
         return self._report
+
+    def add_logged(self, record: logging.LogRecord) -> bool:
+        """Add a warning to the report. Return False for it: it is not logged as well."""
+        if record.levelno < logging.WARNING:
+            return True
+        if all(check.message != self._hide(record.getMessage()) for check in self._report.checks):
+            self._add("warning", "warning", record.getMessage())
+        return False
 
     def _agents(self, builder: JobBuilder) -> dict[str, Agent]:
         """Load the agents whose sections can be used, and return them by name."""

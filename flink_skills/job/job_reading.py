@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from flink_skills.agents.declare.resource import source_strings
+from flink_skills.agents.plan.agent_file import check_format
 from flink_skills.documents.document import Document, DocumentError, Path, Problem, read_document
 from flink_skills.documents.schema_validation import schema_problems
 from flink_skills.errors import ConfigError, SkillsError, near_misses
@@ -213,6 +214,7 @@ def inspect_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJo
     if not isinstance(document.data, Mapping):
         kind = type(document.data).__name__
         raise DocumentError([document.problem((), f"expected a mapping such as 'name: triage', got a {kind}")])
+    check_format(document)
     problems = schema_problems(document, JobFile) + _empty_sections(document) + _agent_sections(document)
     references = References(document, file.parent)
     data = references.resolved(document.data)
@@ -393,7 +395,8 @@ def _input_problems(document: Document, data: Mapping[str, Any]) -> list[Problem
 def is_job_file(path: FilePath) -> bool:
     """Return whether a YAML file is a job, as opposed to an agent.
 
-    A job has ``tables``, ``agents``, or ``agent`` and ``input``.
+    A job has ``tables``, ``agents``, or ``agent`` and ``input``. A file of Flink Agents is treated as a job, whose
+    reader names the differences.
     """
     try:
         data = read_document(path).data

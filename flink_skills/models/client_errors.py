@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from flink_skills.endpoint import redact
+from flink_skills.endpoint import redact, tls_fix
 from flink_skills.errors import ModelError
 from flink_skills.models.error_bodies import AnswerError, error_content, pause_of, phrase_of, visible
 from flink_skills.sources.locking import NO_DESCRIPTORS, os_error_hint
@@ -15,9 +15,7 @@ from flink_skills.sources.locking import NO_DESCRIPTORS, os_error_hint
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _FIXES = {
     400: "the provider does not accept the request: check the model's name and settings",
-    401: "check the API key in {key}",
     402: "the account has no credit left",
-    403: "the API key in {key} may not use this model",
     404: "check the model's name and base_url",
     408: "the provider gave up waiting, it is asked again",
     409: "the provider is busy with a conflicting request, it is asked again",
@@ -25,6 +23,13 @@ _FIXES = {
     422: "the provider does not accept the request: check the model's name and settings",
     429: "too many requests: lower skills.worker.max-in-flight or ask the provider for more",
 }
+# The server closed a connection that was open.
+_BROKEN_OFF = frozenset(
+    {
+        *("ClientOSError", "ClientPayloadError", "ConnectionResetError", "IncompleteRead", "ReadError"),
+        *("RemoteProtocolError", "ServerDisconnectedError"),
+    }
+)
 # Errors about one request: another one may be answered.
 _REJECTED = frozenset({400, 413, 422})
 _QUOTA = frozenset(
@@ -57,7 +62,10 @@ def explain(
     timeout: float | None,
     key_variable: str | None,
 ) -> ModelError:
-    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key."""
+    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key.
+
+    ``key_variable`` is the environment variable of the key. None: it is not known. Empty: requests contain no key.
+    """
     key = os.environ.get(key_variable, "") if key_variable else ""
     # Some servers repeat it whole, and not all keys look like one.
     key = key if len(key) >= _SHORTEST_KEY else ""
@@ -65,7 +73,7 @@ def explain(
     chain = list(_chain(error))
     status = next((s for s in map(_status, chain) if s is not None), None)
     if status is not None:
-        return _for_status(status, chain, where, key_variable, key)
+        return _for_status(status, chain, where, place=place, key_variable=key_variable, key=key)
     if full := next(filter(None, map(_no_descriptors, chain)), ""):
         return ModelError(f"{where} cannot be called: {full}", retryable=True)
     kind = _kind(chain)
@@ -76,9 +84,14 @@ def explain(
         )
     if kind == "connection":
         reason = _innermost(chain, key)
-        fix = "check base_url and the network"
+        if fix := tls_fix(place, reason):
+            return ModelError(f"{where} cannot be reached ({reason}): {fix} in base_url", retryable=True)
         if "CERTIFICATE_VERIFY_FAILED" in reason:
             fix = "set SSL_CERT_FILE to the file of its certificate authority"
+        elif any(type(link).__name__ in _BROKEN_OFF for link in chain):
+            return ModelError(_broken_off(where, place, reason), retryable=True)
+        else:
+            fix = "check base_url and the network"
         return ModelError(f"{where} cannot be reached ({reason}): {fix}", retryable=True)
     if kind == "garbage":
         return ModelError(
@@ -89,7 +102,27 @@ def explain(
     return ModelError(f"{where} could not be called: {type(error).__name__}: {visible(str(error), key)}")
 
 
-def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None, key: str) -> ModelError:
+def _broken_off(where: str, place: str, reason: str) -> str:
+    """Return the message about a connection that the server, or a proxy before it, closed."""
+    scheme = ", and that base_url has the right scheme: a server with TLS needs https://"
+    return (
+        f"{where} closed the connection before the whole response arrived ({reason}): check the log of the server and "
+        f"the timeouts of proxies before it{scheme if place.startswith('http:') else ''}"
+    )
+
+
+def _key_fix(status: int, variable: str | None) -> str:
+    if variable == "":
+        return "the request contains no API key: name the environment variable of the key in api_key_env"
+    if variable and not os.environ.get(variable, "").strip():
+        return f"the request contains no API key: set {variable} where the turns run"
+    key = f"the API key in {variable or 'the environment variable of the provider'}"
+    return f"check {key}" if status == 401 else f"{key} may not use this model"
+
+
+def _for_status(
+    status: int, chain: list[BaseException], where: str, *, place: str, key_variable: str | None, key: str
+) -> ModelError:
     # The innermost error has the whole body: libraries pass on only a part.
     bodies = [error_content(body) for body in map(_body, reversed(chain)) if body]
     words = next((of.words for of in bodies if of.words), "") or phrase_of(status)
@@ -100,9 +133,10 @@ def _for_status(status: int, chain: list[BaseException], where: str, key_variabl
         fix = "the account has no quota left"
     elif status >= 500:
         fix = "the provider has a fault; the request is retried"
+    elif status in (401, 403):
+        fix = _key_fix(status, key_variable)
     else:
-        variable = key_variable or "the provider's environment variable"
-        fix = _FIXES.get(status, "see what the provider says about this status").format(key=variable)
+        fix = tls_fix(place, words) or _FIXES.get(status, "see what the provider says about this status")
     answer = next((error for error in chain if isinstance(error, AnswerError)), None)
     inside = ", in a response with status 200" if answer is not None and answer.inside else ""
     shown = "an error" if answer is not None and answer.is_nameless else f"status {status}"

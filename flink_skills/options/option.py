@@ -5,7 +5,6 @@ Values have Flink's own notation of durations, sizes and lists.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +14,6 @@ from typing import Generic, TypeVar
 
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
-from flink_skills.texts import table
 
 _DURATION_SECONDS = {
     "ms": 0.001,
@@ -231,29 +229,20 @@ def one_of(*allowed: str) -> Callable[[object], str]:
 T = TypeVar("T")
 
 
-@functools.cache
-def _descriptions() -> dict[str, str]:
-    return {row[0]: row[1] for row in table("descriptions.txt", beside=__file__)}
-
-
 @dataclass(frozen=True)
 class Option(Generic[T]):
-    """One option: its key, how its value is read, and its default."""
+    """One option: its key, how its value is read, its default and what it does."""
 
     key: str
     parse: Callable[[object], T]
     default: T
-
-    @property
-    def doc(self) -> str:
-        """The description."""
-        return _descriptions()[self.key]
+    doc: str
 
     @property
     def config_type(self) -> type:
         """Return the type of values in a configuration. It is ``list`` for an option with several strings.
 
-        >>> Option("skills.from.paths", lambda value: (str(value),), ()).config_type
+        >>> Option("skills.from.paths", lambda value: (str(value),), (), "Directories.").config_type
         <class 'list'>
         """
         if isinstance(self.default, tuple):
@@ -278,15 +267,11 @@ class OptionFamily(Generic[T]):
     names: str
     parse: Callable[[object], T]
     default: T
-
-    @property
-    def doc(self) -> str:
-        """The description."""
-        return _descriptions()[self.prefix + self.names]
+    doc: str
 
     def option(self, key: str) -> Option[T]:
         """Return the option of a key. Raise :class:`ConfigError` if a part of the name is missing."""
         name = key[len(self.prefix) :]
         if len(name.split(".")) < len(self.names.split(".")) or not all(name.split(".")):
             raise ConfigError(f"option {key}: write {self.prefix}{self.names}")
-        return Option(key, self.parse, self.default)
+        return Option(key, self.parse, self.default, self.doc)

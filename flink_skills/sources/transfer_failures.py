@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flink_skills.endpoint import tls_fix
 from flink_skills.errors import SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.protocols import protocol_named
@@ -82,6 +83,8 @@ class Transfer:
         names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
         status = next(filter(None, map(_status, causes)), None)
         code = next(filter(None, map(_code, causes)), "")
+        if fix := tls_fix(self.shown, " ".join(map(str, causes))):
+            return self.error(fix)
         return (
             self._of_answer(error, causes, names, status, code)
             or self._of_connection(names)

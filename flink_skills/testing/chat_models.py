@@ -84,12 +84,12 @@ class ScriptedModel(ChatModel):
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
-    """A tool call without an id of its own; :func:`calls` gives it one."""
+    """Return a tool call without an id. :func:`calls` sets its id."""
     return ToolCall(id="", name=name, arguments=arguments)
 
 
 def calls(*wanted: ToolCall, text: str = "", prefix: str = "call") -> ModelResponse:
-    """A response that asks for tool calls, all at once. ``prefix`` begins the ids, which end in 1, 2 …
+    """Return a response with parallel tool calls. Their ids are ``prefix`` and a number from 1.
 
     >>> calls(call("load_skill", name="x")).tool_calls[0].id
     'call-1'

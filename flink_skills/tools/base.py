@@ -369,6 +369,7 @@ class Tool(Resource, ABC):
             polls. See ``skills.turn.max-repeats``.
         approve: True if each call needs the approval of the agent, as if ``skills.tools.approve`` named the tool.
         around: A function that runs each call, as :meth:`Agent.around_tool` does. It runs inside that hook.
+        remarks: What a model does not learn from its description, each with its fix. The job logs them as warnings.
         is_streaming: True if it receives arguments while the model writes them, see :meth:`on_arguments`. Requests that
             offer it are streams.
     """
@@ -391,6 +392,7 @@ class Tool(Resource, ABC):
     repeats: bool = False
     approve: bool = False
     around: Callable[..., Any] | None = None
+    remarks: tuple[str, ...] = ()
     is_streaming: bool = False
 
     @property

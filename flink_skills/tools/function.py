@@ -12,7 +12,7 @@ from typing import Any, Union
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from flink_skills.errors import ConfigError, LimitError
+from flink_skills.errors import ConfigError, LimitError, near_misses
 from flink_skills.resource import mark_of
 from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import (
@@ -70,7 +70,8 @@ class FunctionTool(CheckedTool):
     and deadlines. The other arguments are those of :class:`Tool`. The default of
     each is that of the function's ``@tool``.
 
-    Raises :class:`ConfigError` for a function with arguments without a schema.
+    Raises :class:`ConfigError` for a function with arguments without a schema, and for a docstring that describes an
+    argument that the function does not have.
 
     >>> def add(a: int, b: int = 1) -> int:
     ...     "Add two numbers."
@@ -126,9 +127,10 @@ class FunctionTool(CheckedTool):
             )
         except SignatureError as error:
             raise ConfigError(f"tool {error}") from error
-        self._spec = ToolSpec(
-            self._name, description or self._arguments.description or self._name, self._arguments.schema
-        )
+        _check_described(self._name, func, called, self._arguments)
+        description = description or self._arguments.description
+        self.remarks = _remarks(description, self._arguments.untyped)
+        self._spec = ToolSpec(self._name, description or self._name, self._arguments.schema)
 
     def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
         if self._arguments.accepts_any:
@@ -157,6 +159,28 @@ class FunctionTool(CheckedTool):
             _log.exception("tool %s failed in turn %s (call %s)", self._name, context.turn, context.call_id)
             message = f"{self._name} failed: {type(error).__name__}: {error}"
             return ToolResult(message, is_error=True, retryable=passes(error))
+
+
+def _check_described(name: str, func: Any, called: Any, arguments: FunctionArguments) -> None:
+    """Raise :class:`ConfigError` if the docstring describes an argument that the function does not have."""
+    # A partial has fewer arguments than its function.
+    names = [parameter for of in (func, called) for parameter in inspect.signature(of).parameters]
+    for argument in () if arguments.accepts_any else arguments.described:
+        if argument not in (*names, "self"):
+            near = near_misses(argument, names)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(dict.fromkeys(names)) or 'none'}."
+            raise ConfigError(
+                f"tool {name!r}: the docstring describes the argument {argument!r}, which the function does not have: "
+                f"{hint} Correct the name in the docstring."
+            )
+
+
+def _remarks(description: str, untyped: list[str]) -> tuple[str, ...]:
+    arguments = ", ".join(untyped)
+    return (
+        *(() if description else ("models do not learn what it does: write a docstring",)),
+        *((f"models do not learn the types of its arguments ({arguments}): annotate them",) if untyped else ()),
+    )
 
 
 def passes(error: BaseException) -> bool:
@@ -220,7 +244,7 @@ OnArguments = Callable[[StreamedArguments, ToolContext], Union[Awaitable[None], 
 
 _KEPT = (
     *("uses_workspace", "changes_state", "runs_in", "idempotent", "timeout", "max_output", "max_concurrent"),
-    *("repeats", "approve", "around"),
+    *("repeats", "approve", "around", "remarks"),
 )
 
 

@@ -252,6 +252,8 @@ class FunctionArguments(Arguments[pydantic.BaseModel]):
 
     Attributes:
         description: The docstring without the sections of arguments and errors.
+        described: The arguments in the docstring, with their descriptions.
+        untyped: The arguments without an annotation.
         accepts_any: True if the function has ``**kwargs``.
 
     Args:
@@ -284,7 +286,8 @@ class FunctionArguments(Arguments[pydantic.BaseModel]):
         is_object = not (inspect.isroutine(called) or inspect.isclass(called))
         # This has the docstring and the annotations.
         inner = type(called).__call__ if is_object else called
-        self.description, described = read_docstring(docstring_of(inner, called))
+        self.description, self.described = read_docstring(docstring_of(inner, called))
+        self.untyped: list[str] = []
         self.accepts_any = False
         # In the order of the signature. The field of the model, or None for a hidden parameter.
         self._parameters: list[tuple[inspect.Parameter, str | None]] = []
@@ -301,8 +304,10 @@ class FunctionArguments(Arguments[pydantic.BaseModel]):
             else:
                 # Any name is allowed for an argument, and not for a field of a pydantic model: hence aliases.
                 field = f"argument_{len(fields)}"
-                fields[field] = _field(parameter, hint, described.get(parameter.name))
+                fields[field] = _field(parameter, hint, self.described.get(parameter.name))
                 self._parameters.append((parameter, field))
+                if parameter.annotation is parameter.empty:
+                    self.untyped.append(parameter.name)
         super().__init__(name, _model(name, fields, "allow" if self.accepts_any else "forbid"))
 
     def bind(self, checked: pydantic.BaseModel, hidden: Any = None) -> tuple[list[Any], dict[str, Any]]:

@@ -50,6 +50,23 @@ def test_field_name_as_key_selector() -> None:
     output = env.from_list([{"k": 1}], "q").apply(Counts)
     (record,) = output.to_list("errors")
     assert "no key field 'q'" in record["error"] and "it has: k" in record["error"]
+    assert env.from_list([{"k": 1}, {"q": 2}], "q").apply(Counts).to_list() == [[2, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("kk", "the event has no key field 'kk': did you mean 'k'?"),
+        (lambda event: event["q"], "the key selector failed"),
+    ],
+)
+@pytest.mark.parametrize("kind", [list, iter])
+def test_a_key_that_no_event_has_is_an_error_instead_of_no_outputs(key: Any, problem: str, kind: Any) -> None:
+    output = local_environment().from_list(kind([{"k": 1}, {"k": 2}]), key).apply(Counts)
+    with pytest.raises(ConfigError, match="from_list: none of the 2 events has a usable key: ") as caught:
+        output.to_list()
+    assert problem in str(caught.value)
+    assert len(output.to_list("errors")) == 2
 
 
 def test_on_error_fail() -> None:

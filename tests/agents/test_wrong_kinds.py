@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,12 @@ from pydantic import BaseModel, model_validator
 
 from flink_skills import (
     Agent,
+    AgentContext,
     AgentsExecutionEnvironment,
     AgentSkillManager,
     ChatModel,
     ConfigError,
+    FunctionTool,
     Prompt,
     ResourceDescriptor,
     SkillConfig,
@@ -33,6 +36,7 @@ from flink_skills import (
     tool_set,
 )
 from flink_skills.agents import compile_plan
+from flink_skills.tools import ToolContext
 from tests.kit.local import local_environment
 
 
@@ -65,6 +69,20 @@ class Needs:
 
 async def asynchronous(event: Any) -> Any:
     return event
+
+
+async def annotated(self: Any, first: AgentContext, second: Any) -> Any:
+    return second
+
+
+def weather_of(days: int, city: str) -> str:
+    """Return the weather.
+
+    Args:
+        days: Number of days.
+        city: The city.
+    """
+    return city * days
 
 
 async def generated() -> AsyncIterator[int]:
@@ -190,6 +208,12 @@ ATTRIBUTES: list[tuple[str, Any, str]] = [
     ("on_event", 5, "on_event is 5: write a method on_event(self, event, ctx)"),
     ("on_event", lambda self, event: event, "write it as on_event(self, event, ctx)"),
     ("on_event", lambda self, event, ctx: (yield event), "on_event has a 'yield'"),
+    ("on_event", lambda self, ctx, event: event, "another order than the call: write it as on_event(self, event, ctx)"),
+    ("on_event", lambda self, context, value: value, "write it as on_event(self, event, ctx)"),
+    ("on_event", annotated, "write it as on_event(self, event, ctx)"),
+    ("visible_skills", lambda self, ctx, event: None, "write it as visible_skills(self, event, ctx)"),
+    ("before_model", lambda self, ctx, request: None, "write it as before_model(self, request, ctx)"),
+    ("around_tool", lambda self, ctx, call: None, "write it as around_tool(self, call, ctx)"),
     ("approve", ["a"], "approve is an object of list: write a method approve(self, request)"),
     ("visible_skills", ["a"], "write a method visible_skills(self, event, ctx)"),
     ("listeners", [], "listeners is an object of list: write a method listeners(self)"),
@@ -342,6 +366,74 @@ def test_names_in_the_yaml_of_an_agent(tmp_path: Path, text: str, message: str) 
     file = tmp_path / "agent.yaml"
     file.write_text(text, encoding="utf-8")
     check(lambda: load_agent_yaml(file), message)
+
+
+def test_arguments_of_other_names_are_accepted() -> None:
+    applied(on_event=lambda self, order, context: order, around_tool=lambda self, tool_call, agent: None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_tool_without_docstring_or_types_is_a_warning(dynamic: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def bare(self: Any, days: Any, unit) -> str:  # type: ignore[no-untyped-def]
+        return "x"
+
+    def described(self: Any, days: int) -> str:
+        """Return the weather of the next days."""
+        return "x"
+
+    applied(of=tool(name="bare", dynamic=dynamic)(bare), other=tool(described))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "agent made: tool bare: models do not learn what it does: write a docstring",
+        "agent made: tool bare: models do not learn the types of its arguments (unit): annotate them",
+    ]
+
+
+def test_a_docstring_describes_only_arguments_of_the_function() -> None:
+    def weather(days: int, city: str) -> str:
+        """Return the weather.
+
+        Args:
+            day: Number of days.
+            city: The city.
+        """
+        return city * days
+
+    with pytest.raises(
+        ConfigError, match=r"tool 'weather': the docstring describes the argument 'day', which the"
+    ) as c:
+        FunctionTool(weather)
+    assert "did you mean 'days'?" in str(c.value)
+
+    def numpy_style() -> None:
+        """Do it.
+
+        Parameters
+        ----------
+        unit : str
+            The unit.
+        """
+
+    with pytest.raises(ConfigError, match=r"the argument 'unit', which the function does not have: it has: none\."):
+        FunctionTool(numpy_style)
+
+    def of_keywords(**more: str) -> None:
+        """Do it.
+
+        Args:
+            unit: A keyword.
+        """
+
+    def in_context(days: int, context: ToolContext) -> None:
+        """Do it.
+
+        Args:
+            days: Number of days.
+            context: The call.
+        """
+
+    FunctionTool(of_keywords)
+    FunctionTool(in_context)
+    FunctionTool(functools.partial(weather_of, 1))
 
 
 def test_an_attribute_of_the_context_cannot_be_set() -> None:

@@ -181,7 +181,7 @@ def test_without_a_page_it_is_a_table(flink_skills: FlinkSkills, skills: Path) -
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "a SOURCE, --job or --agent is required"),
+        ((), "--skills, --job or --agent is required"),
         (("--job", "job.yaml", "--agent", "agent.yaml"), "--job and --agent cannot be combined"),
         (("--agent", "nothing"), "module:Class"),
         (("--job", "no-such.yaml"), "no-such.yaml"),

@@ -21,8 +21,9 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills.testing import Call, Reply, ScriptedModelServer
+from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.cli.command import ROOT, ignore
+from tests.kit.screen import screen_lines
 from tests.kit.skills import write_skill
 from tests.kit.waiting import wait_until
 
@@ -33,13 +34,21 @@ CTRL_C, CTRL_D, UP = b"\x03", b"\x04", b"\x1b[A"
 class Terminal:
     """A process on a terminal of its own, and what it has written there."""
 
-    def __init__(self, *words: str, cwd: Path, command: str = "chat", ignored: tuple[signal.Signals, ...] = ()) -> None:
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path,
+        command: str = "chat",
+        ignored: tuple[signal.Signals, ...] = (),
+        kind: str = "dumb",
+        program: tuple[str, ...] = ("-m", "flink_skills.cli"),
+    ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": "dumb", "NO_COLOR": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": kind, "NO_COLOR": "1"}
         self.process = subprocess.Popen(
             # With the terminal as its own, so that Ctrl-C there becomes a signal.
-            ["setsid", "--ctty", sys.executable, "-m", "flink_skills.cli", command, *words],
+            ["setsid", "--ctty", sys.executable, *program, *filter(None, (command,)), *words],
             cwd=cwd,
             env=environment,
             stdin=theirs,
@@ -68,6 +77,11 @@ class Terminal:
                 raise AssertionError(f"it ended without {text!r}: {self.written[self._seen :]!r}") from error
         start, self._seen = self._seen, at + len(wanted)
         return self.written[start : self._seen].decode()
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the lines on the screen and above it."""
+        return screen_lines(self.written)
 
     def interrupt_line(self) -> None:
         """Press Ctrl-C until there is a new prompt: the interpreter loses a signal that comes just before it waits for
@@ -186,3 +200,73 @@ def _sleepers(pid: int) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def answer_later(body: dict[str, Any]) -> Reply:
+    """Answer after a second, in small pieces."""
+    return Reply(MARKDOWN, latency=1.0, piece_latency=0.01)
+
+
+MARKDOWN = """# Causes
+
+The heap is **too small**, see [the page](https://example.org/heap).
+
+- first cause
+- second cause
+
+```python
+print("<b>kept</b>")
+
+print(2)
+```
+
+A tag <unknown> is text.
+"""
+
+
+def test_answers_are_rendered_and_a_thinking_model_shows_a_sign(tmp_path: Path) -> None:
+    with (
+        ScriptedModelServer(answer_later) as server,
+        Terminal("--model", "openai-compatible:m", "--base-url", server.url, cwd=tmp_path, kind="xterm") as terminal,
+    ):
+        terminal.wait_for("> ")
+        terminal.type(b"why?\r")
+        terminal.wait_for("The model thinks")
+        terminal.wait_for("turn 1: ")
+        terminal.wait_for("> ")
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+    lines = [line.strip(" ┃│╭╮╰╯━─┏┓┗┛") for line in terminal.lines]
+    shown = [line for line in lines if line]
+    assert not any("The model thinks" in line for line in lines), lines
+    start = next(number for number, line in enumerate(shown) if line == "Causes")
+    assert shown[start : start + 7] == [
+        "Causes",
+        "The heap is too small, see the page (https://example.org/heap).",
+        "• first cause",
+        "• second cause",
+        'print("<b>kept</b>")',
+        "print(2)",
+        "A tag <unknown> is text.",
+    ]
+    # Each block replaced its text.
+    assert not any("**" in line or "```" in line for line in lines), lines
+
+
+def test_the_cost_of_an_answer_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(
+        "chat_model_setups:\n  m: {clazz: openai-compatible.setup, model: m, base_url: URL, price: 1000}\n"
+    )
+    with ScriptedModelServer([Rule(Reply("fine", input_tokens=1200, output_tokens=34))]) as server:
+        text = (tmp_path / "agent.yaml").read_text().replace("URL", server.url)
+        (tmp_path / "agent.yaml").write_text(text)
+        with Terminal("--agent", "agent.yaml", cwd=tmp_path) as terminal:
+            terminal.wait_for("> ")
+            for _ in range(2):
+                terminal.type(b"hello\r")
+                terminal.wait_for("1,200 tokens in, 34 out; $1.2340")
+            terminal.wait_for("> ")
+            terminal.type(b"/usage\r")
+            terminal.wait_for("2 turns, 2 requests, 2,400 tokens in, 68 out, $2.4680")
+            terminal.type(CTRL_D)
+            assert terminal.end() == 0

@@ -239,6 +239,12 @@ def test_a_skill_is_a_read_only_copy_and_the_current_folder(run: FlinkSkills, tm
         assert spoiled["exit_code"] != 0
 
 
+def test_the_only_skill_of_a_source_needs_no_name(run: FlinkSkills, tmp_path: Path) -> None:
+    write_skill(tmp_path / "s/greet", hi="hello")
+    result = result_of(run("--skills", "s/greet", "--", "cat hi; echo $SKILL_NAME"))
+    assert result["stdout"] == "hellogreet\n"
+
+
 def test_a_skill_that_the_job_hides_is_not_run(run: FlinkSkills, tmp_path: Path) -> None:
     write_skill(tmp_path / "s/greet", body="Look: !`dir`")
     said = run("--skill", "greet", "--source", "s", "--set", "skills.unsupported=hide", "--", "echo ran")
@@ -332,8 +338,7 @@ def test_a_skill_that_changes_on_the_way_is_no_run(
         (("--input", "fifo", "--", "true"), "the path is not a regular file"),
         (("--input", "a", "--input", "b/a", "--", "true"), "a has the same name"),
         (("--stdin", "nowhere", "--", "true"), "--stdin nowhere: the file cannot be read"),
-        (("--skill", "greet", "--", "true"), "--skill requires --source SOURCE"),
-        (("--source", "s", "--", "true"), "--source requires --skill NAME"),
+        (("--skill", "greet", "--", "true"), "--skill requires --skills SOURCE"),
         (("--skill", "gret", "--source", "s", "--", "true"), "unknown skill 'gret': did you mean 'greet'?"),
         (("--skill", "broken", "--source", "s", "--", "true"), "F02"),
         (("--skill", "greet", "--source", "nowhere", "--", "true"), "nowhere: does not exist"),

@@ -191,8 +191,8 @@ def test_an_exception_of_a_tool_is_a_result(run: FlinkSkills) -> None:
         ((*GEO, "--limit", "memery=1mb", "--tool", "loop"), "did you mean 'memory'?"),
         ((*GEO, "--set", "skills.shell.enabled=false", "--tool", "loop"), "skills.shell.enabled is false"),
         ((*GEO, "--backend", "bwrp", "--tool", "loop"), "did you mean 'bwrap'?"),
-        (("--tool", "loop"), "--tool requires --source SOURCE"),
-        (("--tools",), "--tools requires --source SOURCE"),
+        (("--tool", "loop"), "--tool requires --skills SOURCE"),
+        (("--tools",), "--tools requires --skills SOURCE"),
         ((*GEO, "--tools", "id"), "--tools cannot be combined with --tool or a command"),
         ((*GEO, "--stdin", "-", "--tools"), "--stdin cannot be combined with --tool or --tools"),
         (("--json-args", "{}", "--", "id"), "--json-args requires --tool NAME"),
@@ -215,7 +215,7 @@ def test_removed_commands_name_the_form_of_exec(name: str, flink_skills: FlinkSk
     said = flink_skills(name, "s/geo", "distance", "start=Ulm")
     assert (said.code, said.stdout) == (2, "")
     assert said.stderr.startswith(f"flink-skills: flink-skills {name} does not exist: exec runs the tools of a skill.")
-    assert "flink-skills exec --source SKILL --tool NAME KEY=VALUE" in said.stderr
+    assert "flink-skills exec --skills SKILL --tool NAME KEY=VALUE" in said.stderr
 
 
 def test_a_machine_that_cannot_isolate_is_an_error(flink_skills: FlinkSkills, geo: Path) -> None:

@@ -101,6 +101,37 @@ def test_a_skipped_skill_is_an_error_beside_the_others(flink_skills: FlinkSkills
     assert "good" in strict.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("validate",),
+        ("lock", "-o", "-"),
+        ("prompt",),
+        ("catalog",),
+        ("pack", "-o", "out.zip"),
+        ("push", "no-address"),
+        ("show", "one"),
+        ("show",),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("source", ["s", "s/one"])
+def test_each_command_takes_sources_in_the_same_way(
+    flink_skills: FlinkSkills, tmp_path: Path, words: tuple[str, ...], source: str
+) -> None:
+    write_skill(tmp_path / "s/one")
+    command, *more = words
+    said = flink_skills(*words, "--skills", source)
+    assert said.code == (2 if command == "push" else 0), said.stderr
+    assert flink_skills(*words, "--source", source) == said
+    if command != "show":
+        assert flink_skills(command, source, *more) == said
+    missing = flink_skills(*words)
+    assert missing.code == 2
+    assert "--skills" in missing.stderr
+
+
 def test_list_as_text_is_a_line_for_each_skill_whatever_its_length(flink_skills: FlinkSkills, tmp_path: Path) -> None:
     write_skill(tmp_path / "s/long", description="word " * 190 + "end")
     write_skill(tmp_path / "s/uni-ü", description="日本語の説明 🎉")

@@ -65,7 +65,13 @@ MISTAKES = [
     Mistake("errors in a missing folder", ("--errors", "no/where.jsonl"), "--errors no/where.jsonl"),
     Mistake("unknown word", ("--modle", "offline"), "--model"),
     Mistake("parallelism of none", ("--parallelism", "0"), "--parallelism"),
-    Mistake("wrong key field", (), "no key field 'kk': did you mean 'k'?", key="kk", code=3),
+    Mistake(
+        "wrong key field",
+        (),
+        "--key kk: none of the events of events.jsonl has a usable key: the event has no key field 'kk': "
+        "did you mean 'k'?",
+        key="kk",
+    ),
 ]
 
 
@@ -100,7 +106,7 @@ def test_mistakes_locally(mistake: Mistake, folder: Path, run_here: FlinkSkills)
     ("words", "message", "code"),
     [
         (("--skills", "nowhere"), "nowhere: does not exist", 2),
-        (("--model", "openai:gpt"), "OPENAI_API_KEY", 1),
+        (("--model", "openai:gpt"), "OPENAI_API_KEY", 2),
         (("--set", "parallelism.default=many"), "parallelism.default", 2),
         (("--set", "execution.runtime-mode=sideways"), "execution.runtime-mode", 1),
         (("--set", "taskmanager.memory.network.max=3 fish"), "taskmanager.memory.network.max", 1),

@@ -101,7 +101,7 @@ def test_its_tool_can_be_called(tmp_path: Path, flink_skills: FlinkSkills) -> No
 def test_what_it_prints_can_be_run(flink_skills: FlinkSkills) -> None:
     said = flink_skills("new", "late-orders", "--dir", "my skills").stdout.splitlines()
     assert said[:2] == ["my skills/late-orders/SKILL.md", "Try it:"]
-    assert said[2] == "  flink-skills validate --strict 'my skills/late-orders'"
+    assert said[2] == "  flink-skills validate --strict --skills 'my skills/late-orders'"
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,8 @@ def test_the_menu_of_an_agent(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ((), 2, "a SOURCE or --agent is required"),
-        (("--chat-model", "one"), 2, "a SOURCE or --agent is required"),
+        ((), 2, "--skills or --agent is required"),
+        (("--chat-model", "one"), 2, "--skills or --agent is required"),
         ((ROOT / "skills", "--chat-model", "one"), 2, "--chat-model requires --agent"),
         (("--agent", "agent.yaml", "--profile", "full"), 2, "--profile and --agent cannot be combined"),
         ((ROOT / "skills", "--agent", "agent.yaml", "--chat-model", "on"), 1, "did you mean 'one'"),

@@ -129,6 +129,30 @@ def test_a_local_run_asks_in_a_terminal(folder: Path) -> None:
     assert record["output"][1].endswith("paid 7")
 
 
+def test_bar_records_and_questions_share_no_line(folder: Path) -> None:
+    (folder / "events.jsonl").write_text("".join(json.dumps({"id": number}) + "\n" for number in (1, 2)))
+    words = ("shopper:Shopper", "--input", "events.jsonl", "--key", "id", "--local")
+    with Terminal(*words, cwd=folder, command="run", kind="xterm") as terminal:
+        terminal.wait_for("answer> ")
+        # The prompt is the last line: neither the bar nor a record of the other turn follows it.
+        terminal.type(b'{"days": 3}\r')
+        terminal.wait_for("answer> ")
+        assert terminal.lines[-1] == "answer> "[:-1]
+        terminal.type(b'{"days": 4}\r')
+        for _ in range(2):
+            terminal.wait_for("arguments> ")
+            terminal.type(b"y\r")
+        assert terminal.end() == 0, terminal.written
+    lines = [line for line in terminal.lines if line]
+    records = [line for line in lines if line.startswith('{"agent"')]
+    assert len(records) == 2, lines
+    assert [line for line in lines if "answer>" in line] == ['answer> {"days": 3}', 'answer> {"days": 4}']
+    bars = [line for line in lines if "turns" in line and "/2" in line]
+    assert len(bars) == 1, lines
+    assert bars[0].startswith("turns ")
+    assert "2/2" in bars[0]
+
+
 def test_a_local_run_without_a_terminal_ends_the_waits(folder: Path) -> None:
     words = ("run", "shopper:Shopper", "--input", "events.jsonl", "--key", "id", "--local")
     done = subprocess.run(

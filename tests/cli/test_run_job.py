@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flink_skills.cli.run.run_command import is_job
 from tests.cli.command import run
 from tests.cli.conftest import FlinkSkills
+from tests.cli.test_chat_terminal import Terminal
 from tests.job.files import PLAIN, write_job
 
 SINK = "'connector' = 'filesystem', 'path' = '${job:dir}/out', 'format' = 'json'"
@@ -63,6 +65,43 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     (error,) = [check for check in report["checks"] if check["status"] == "error"]
     assert (error["check"], error["line"], error["column"]) == ("columns", 8, 17)
     assert error["path"] == ["output", "table"]
+
+
+SCRIPT = """
+from pyflink.datastream import StreamExecutionEnvironment
+
+from flink_skills import Agent, AgentsExecutionEnvironment
+
+
+class Triage(Agent):
+    model = "offline"
+
+
+if __name__ == "__main__":
+    env = StreamExecutionEnvironment.get_execution_environment()
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    incidents = env.from_collection([{"job": "search"}])
+    agents_env.from_datastream(incidents, "job").apply(Triage).to_datastream().print()
+    agents_env.execute("triage")
+"""
+
+
+@pytest.mark.flink
+@pytest.mark.parametrize("kind", ["job file", "script"])
+def test_a_person_sees_that_a_job_starts_and_runs(kind: str, tmp_path: Path) -> None:
+    if kind == "job file":
+        write_job(tmp_path, PLAIN.replace("'connector' = 'blackhole'", "'connector' = 'print'", 1), name="triage")
+        words: dict[str, Any] = {"command": "run", "program": ("-m", "flink_skills.cli")}
+    else:
+        (tmp_path / "job.yaml").write_text(SCRIPT)
+        words = {"command": "", "program": ()}
+    with Terminal("job.yaml", cwd=tmp_path, **words) as terminal:
+        if kind == "job file":
+            terminal.wait_for("job.yaml: checking the file and starting Java")
+        terminal.wait_for("job triage: starting a Flink MiniCluster in this process")
+        terminal.wait_for("job triage: running; the first answers follow")
+        terminal.wait_for("No skill fits this event.")
+        assert terminal.end() == 0, terminal.written
 
 
 FAILING = """

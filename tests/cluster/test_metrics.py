@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -188,6 +191,32 @@ def test_figures_are_right_over_all_workers(scrape: Callable[[], Scrape]) -> Non
     assert set(now.values("skills", worker="1")) == {2}, "those of the agent, and of the one that it calls"
     assert set(now.values("isolationLevel", worker="0")) == set(now.values("isolationLevel", worker="1"))
     assert min(now.values("memory", worker="0")) > 10_000_000
+
+
+def test_top_shows_them_over_all_task_managers(scrape: Callable[[], Scrape], cluster: StandaloneCluster) -> None:
+    def shown() -> dict[str, Any] | None:
+        words = [sys.executable, "-m", "flink_skills.cli", "top", cluster.address, "--once", "--format", "json"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        (agent,) = json.loads(done.stdout)["agents"]
+        return agent if sum(model["requests"] for model in agent["models"]) == REQUESTS + CHATS else None
+
+    assert scrape().value("turns") == CHATS + 1
+    agent = wait_until(shown, 60, "the last report")
+    helper, main = agent.pop("models")
+    rates = {name: agent.pop(f"{name}_per_second") for name in ("turns", "failures")}
+    assert rates == {"turns": 0, "failures": 0}, "all turns but one have ended"
+    assert agent == {
+        **{"agent": "metered", "in_flight": 1, "pending": 0, "waiting": 0, "oldest_wait": 0, "worker_restarts": 0},
+        **{
+            "turns": CHATS + 1,
+            "failures": 1,
+            "tokens": REQUESTS * 15 + CHATS * 4,
+            "cost": (REQUESTS * 20 + CHATS * 5) / 1e6,
+        },
+    }
+    assert (helper["agent"], helper["model"], helper["requests"]) == ("helper", "chat_model", CHATS)
+    assert (main["agent"], main["input_tokens"], main["cost"]) == ("metered", REQUESTS * 10, REQUESTS * 20 / 1e6)
 
 
 def test_custom_metrics_have_their_labels_and_add_up_over_all_workers(scrape: Callable[[], Scrape]) -> None:

@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 
 import flink_skills
+from benchmarks import plots
 from checks.evidence import compare, guarantees, missing_tests
 from deploy.check.rules.job_files import lost_events
 from docs.navigation import read_navigation
@@ -137,9 +138,10 @@ def test_there_are_examples_to_run() -> None:
 
 
 @pytest.mark.flink
-def test_job_file_of_the_readme_has_no_warning(folder: Path) -> None:
-    write_files(blocks_of(ROOT / "README.md"), folder)
-    done = run(["bash", "-c", "flink-skills run job.yaml --check"], folder)
+@pytest.mark.parametrize(("page", "file"), [("README.md", "job.yaml"), ("docs/coming-from.md", "reviews.yaml")])
+def test_job_files_to_copy_have_no_warning(page: str, file: str, folder: Path) -> None:
+    write_files(blocks_of(ROOT / page), folder)
+    done = run(["bash", "-c", f"flink-skills run {file} --check"], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "the job can be submitted"
     assert "warning" not in done.stdout + done.stderr
@@ -414,3 +416,23 @@ def test_columns_in_sql_exist() -> None:
     names = {column.name for column in EVENT_COLUMNS}
     (select,) = re.findall(r"SELECT (.*?) FROM events", PAGE.read_text(encoding="utf-8"))
     assert {name.strip(" `") for name in select.split(",")} <= names
+
+
+def test_plots_are_those_of_the_tables() -> None:
+    page = plots.PAGE.read_text(encoding="utf-8")
+    rendered, drawn = plots.render(page)
+    assert rendered == page, "run: python -m benchmarks.plots"
+    assert {file.stem: file.read_text(encoding="utf-8") for file in plots.FOLDER.iterdir()} == drawn
+    assert set(drawn) == {plot.name for plot in plots.PLOTS}
+
+
+def test_bars_of_a_plot_have_the_lengths_of_their_values() -> None:
+    head = "| client | CPU ms per request | requests/s |\n|---|---|---|\n"
+    rows = "| flink_skills | 1,000.5 | 1 |\n| other & <co> | 2,001 | 2 |\n| failed |  | 3 |\n"
+    table, drawn = plots.with_plots("models", f"| turns | CPU ms per request |\n|---|---|\n| a | 7 |\n\n{head}{rows}")
+    assert table.endswith("\n\n![CPU time of a model request, ms](plots/clients.svg)")
+    svg = drawn["clients"]
+    bars = re.findall(r'class="(own|bar)" x="330" y="\d+" width="([\d.]+)"', svg)
+    assert [(kind, float(width)) for kind, width in bars] == [("own", 215.0), ("bar", 430.0)]
+    assert "other &amp; &lt;co&gt;" in svg
+    assert plots.plots_of("models", "| another table |\n|---|\n| 1 |\n") == {}

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +16,9 @@ import typer
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from examples.log_triage.demo import main, show
+from examples.log_triage.demo import NEXT, main, show
+from tests.cli.command import ROOT
+from tests.kit.screen import screen_lines
 
 JOB = "nightly-backfill"
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
@@ -50,6 +57,60 @@ def test_the_table_fits_100_columns(
 
 def test_an_incident_without_a_record_is_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sum("no record" in line for line in shown(tmp_path, capsys, records=0)) == 2
+
+
+def test_one_error_of_all_incidents_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    incidents, results = tmp_path / "incidents.jsonl", tmp_path / "records.jsonl"
+    incidents.write_text("".join(json.dumps({"job": JOB, "incident": str(n)}) + "\n" for n in (1, 2)))
+    failed = {"key": JOB, "error": "ModelError: check the API key in OPENAI_API_KEY", "skills": [], "output": None}
+    results.write_text("".join(json.dumps({**failed, "turn": turn}) + "\n" for turn in (1, 2)))
+    show(incidents, results)
+    shown_text = capsys.readouterr()
+    assert shown_text.out == ""
+    assert shown_text.err == "All 2 incidents failed: ModelError: check the API key in OPENAI_API_KEY\n"
+
+
+@pytest.mark.flink
+@pytest.mark.parametrize("model", ["openai:no-key", "offline"])
+def test_the_end_of_the_demo_is_the_cause_or_the_next_steps(model: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.log_triage.demo", "--model", model],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    if model == "offline":
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.rstrip().endswith(NEXT.rstrip())
+        assert done.stdout.count("│ ") > 30
+        return
+    assert done.returncode == 2
+    assert "OPENAI_API_KEY" in done.stderr.splitlines()[-1]
+    assert (done.stdout, done.stderr.count("OPENAI_API_KEY"), "no record" in done.stderr) == ("", 1, False)
+
+
+def test_a_step_of_the_setup_shows_that_it_runs() -> None:
+    leader, follower = pty.openpty()
+    words = ("bash", ".ci/step", "Waiting", "sh", "-c", "echo its output; sleep 1; exit 3")
+    process = subprocess.Popen(words, cwd=ROOT, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    written = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while found := os.read(leader, 1 << 16):
+            written += found
+    os.close(leader)
+    assert process.wait(60) == 3
+    first, *_ = written.split(b"Waiting: failed")
+    assert b"Waiting: 0 s" in first
+    lines = [line for line in screen_lines(written) if line]
+    assert re.fullmatch(r"Waiting: failed after \d+ s", lines[0])
+    assert lines[1:] == ["its output"]
+    plain = subprocess.run(("bash", ".ci/step", "Waiting", "echo", "x"), cwd=ROOT, capture_output=True, check=True)
+    assert (plain.stdout, plain.stderr) == (b"x\n", b"Waiting\n")
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u0085"])

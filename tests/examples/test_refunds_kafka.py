@@ -30,8 +30,12 @@ DEADLINE = 120
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     with Broker(tmp_path / "broker") as running:
-        running.topics("orders", "decisions", "questions", "refunds", "failures")
+        running.topics("orders", "decisions", "questions", "refunds", "failures", "audit")
         yield running
+
+
+def environment(broker: Broker) -> dict[str, str]:
+    return {**os.environ, "KAFKA": broker.address, "KAFKA_JAR": str(connector())}
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def job(broker: Broker) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "flink_skills.cli", "run", "examples/refunds/job-kafka.yaml"],
         cwd=ROOT,
-        env={**os.environ, "KAFKA": broker.address, "KAFKA_JAR": str(connector())},
+        env=environment(broker),
         stdin=subprocess.DEVNULL,
     )
     yield process
@@ -73,3 +77,23 @@ def test_questions_and_answers_are_records_of_topics(broker: Broker, job: subpro
     wait_until(lambda: len(questions.all()["ended"]) == 2, "the ends of the questions", within=DEADLINE)
     ended = {of["key"]: (of["status"], of["by"]) for of in questions.all()["ended"]}
     assert ended == {"A-2": ("answered", "eve"), "A-3": ("answered", "eve")}
+
+    def shown() -> list[dict[str, Any]]:
+        words = [
+            sys.executable,
+            "-m",
+            "flink_skills.cli",
+            "turns",
+            "examples/refunds/job-kafka.yaml",
+            "--format",
+            "json",
+        ]
+        done = subprocess.run(words, cwd=ROOT, env=environment(broker), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        turns = [json.loads(line) for line in done.stdout.splitlines()]
+        return turns if {turn["outcome"] for turn in turns} == {"ok"} and len(turns) == 3 else []
+
+    turns = {turn["key"]: turn for turn in wait_until(shown, "three ended turns of the topic audit", within=DEADLINE)}
+    (wait,) = [part for part in turns["A-2"]["parts"] if part["kind"] == "wait"]
+    assert wait["facts"] == ["answered by eve"]
+    assert turns["A-2"]["waited"] > 0 == turns["A-1"]["waited"]

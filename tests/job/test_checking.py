@@ -48,10 +48,44 @@ def test_a_sound_job(tmp_path: Path) -> None:
     assert "checkpoints are disabled" in disabled
 
 
+def test_a_tool_that_models_learn_too_little_about_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checks = found(tmp_path, agent="{name: plain, model: offline, tools: ['json:loads']}")
+    named = [message for _, message in checks["warning"] if "json" in message or "loads" in message]
+    assert len(named) == 1, checks["warning"]
+    assert named[0].startswith("agent plain: tool loads: models do not learn the types of its arguments (s, ")
+    assert not any("loads" in record.getMessage() for record in caplog.records)
+
+
 @pytest.mark.parametrize("name", ["event STRING", "`event` ROW<id INT>", "-- The event.\n    EVENT STRING"])
 def test_a_table_of_errors_with_the_event_has_no_warning(tmp_path: Path, name: str) -> None:
     checks = found(tmp_path, PLAIN.replace("(id INT, error STRING", f"(id INT, {name}, error STRING"), skills=SKILLS)
     assert ["column for the event" in message for _, message in checks["warning"]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("columns", "mapped", "missing"),
+    [
+        ("kind STRING, `at` TIMESTAMP_LTZ(3), agent STRING, key STRING, turn BIGINT", "", ""),
+        ("what STRING, `at` BIGINT, agent STRING, key STRING, turn BIGINT", ", columns: {what: kind}", ""),
+        ("kind STRING, agent STRING, tool STRING", "", "at, key, turn"),
+        ("kind STRING, `at` BIGINT, agent STRING, key STRING, turn STRING", ", columns: {turn: turn_id}", "turn"),
+    ],
+)
+def test_a_table_of_events_has_the_columns_of_turns(tmp_path: Path, columns: str, mapped: str, missing: str) -> None:
+    table = f"  CREATE TABLE audit ({columns}) WITH ('connector' = 'blackhole');\n"
+    text = PLAIN.replace("error STRING)", "error STRING, event STRING)").replace("input:", f"{table}input:", 1)
+    checks = found(tmp_path, f"{text}events: {{table: audit{mapped}}}\n", skills=SKILLS)
+    messages = [message for _, message in checks["warning"] if "flink-skills turns" in message]
+    assert messages == (
+        [
+            f"table audit of 'events' has no column for {missing}, so flink-skills turns cannot show its turns: add "
+            "the columns, or set 'columns: {NAME: FIELD}'"
+        ]
+        if missing
+        else []
+    )
 
 
 @pytest.mark.parametrize(

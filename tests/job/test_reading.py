@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from flink_skills import Agent, SkillOptions
+from flink_skills import Agent, SkillOptions, load_agent_yaml
 from flink_skills.agents import AgentSpec, DeclarativeAgent
 from flink_skills.documents import DocumentError
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.job import ReadJob, job_schema
+from flink_skills.job import ReadJob, job_schema, read_job
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.job_reading import is_job_file
 from flink_skills.job.statements import Statement, in_literals, refusal, split_statements
@@ -171,6 +172,88 @@ def test_a_file_that_is_no_mapping(tmp_path: Path) -> None:
     ]
 
 
+FLINK_AGENTS = """\
+agents:
+  - name: reviews
+    description: Scores reviews.
+    actions:
+      - name: process_input
+        function: shop.actions:process_input
+        trigger_conditions: [input]
+    chat_model_setups:
+      - name: scorer
+        clazz: azure_openai
+        connection: server
+        model: m
+        prompt: score
+        tools: [notify]
+        extract_reasoning: true
+    prompts:
+      - name: score
+        messages:
+          - {role: system, content: Score it.}
+          - {role: user, content: "{input}"}
+    tools:
+      - name: notify
+        function: shop.actions:notify
+        injected_args: {tenant: {source: config, key: tenant}}
+    mcp_servers:
+      - name: stock
+        clazz: mcp
+        endpoint: http://127.0.0.1:8000/mcp
+chat_model_connections:
+  - name: server
+    clazz: vllm
+    type: python
+    endpoint: http://localhost:8000/v1
+    request_timeout: 30
+skills:
+  - name: all
+    paths: [skills]
+    url_sources: [{url: https://example.org/s.zip}]
+"""
+
+
+def test_a_file_of_flink_agents_gets_each_difference_with_what_to_write(tmp_path: Path) -> None:
+    found = [problem.removeprefix("job.yaml:") for problem in problems_of(tmp_path, FLINK_AGENTS)]
+    assert found[0].startswith("1:1: agents: this is a file of Flink Agents")
+    said = {line.split(": ")[1]: line.split(": ", 2)[2] for line in found[1:]}
+    assert {path: text for path, text in said.items() if not path.startswith("agents[0].chat_model_setups[0]")} == {
+        "agents[0].name": "write the name as a key: agents: {reviews: …}",
+        "agents[0].description": "write a comment; only an agent that is a tool has a description, in agent_tools of "
+        "its caller",
+        "agents[0].actions": "write all actions of an agent as one method on_event of a class, and write agent: "
+        "module:Class",
+        "agents[0].chat_model_setups": "write a mapping of names, scorer: {clazz: azure.setup, model: …}; for all "
+        "agents of a job: models",
+        "agents[0].prompts": "write a mapping of names, score: {system: …, user: …}",
+        "agents[0].prompts[0].messages": "write the system message as system and the user message as user; {event} "
+        "is the event",
+        "agents[0].tools": "write a list of functions in each agent, tools: ['shop.actions:notify']; a tool has the "
+        "name of its function",
+        "agents[0].tools[0].injected_args": "annotate a parameter of the function with ToolContext, and read "
+        "its fields",
+        "agents[0].mcp_servers": "write a mapping of names in each agent, stock: {url: http://127.0.0.1:8000/mcp}",
+        "agents[0].mcp_servers[0].endpoint": "write base_url, or url for an MCP server",
+        "chat_model_connections": "write a mapping of names, server: {clazz: openai-compatible.connection}; for all "
+        "agents of a job: connections",
+        "chat_model_connections[0].type": "omit it: agents are written in Python or YAML: there are no Java resources",
+        "chat_model_connections[0].endpoint": "write base_url, or url for an MCP server",
+        "chat_model_connections[0].request_timeout": "set the option skills.model.timeout",
+        "skills": "write one mapping without a name, skills: {paths: […], urls: […], resources: […]}",
+        "skills[0].url_sources": "write them under urls, each as {url: …, sha256: …}",
+    }
+    assert "thinking=True" in said["agents[0].chat_model_setups[0].extract_reasoning"]
+
+
+@pytest.mark.parametrize("text", [FLINK_AGENTS, FLINK_AGENTS[FLINK_AGENTS.index("chat_model_connections:\n  - ") :]])
+def test_a_file_of_flink_agents_is_no_agent_either(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    with pytest.raises(DocumentError, match="this is a file of Flink Agents"):
+        load_agent_yaml(file)
+
+
 def test_a_job_file_and_an_agent_file_are_told_apart(tmp_path: Path) -> None:
     assert is_job_file(write_job(tmp_path))
     agent = tmp_path / "agent.yaml"
@@ -322,3 +405,31 @@ def test_the_job_of_the_example_has_only_known_keys() -> None:
     assert set(job) <= set(schema["properties"])
     assert set(schema["required"]) <= set(job)
     SkillConfig(job["options"])
+
+
+# The files that Flink runs: those of Kubernetes have no tables.
+JOB_FILES = sorted(
+    file
+    for folder in ("deploy", "examples")
+    for file in (ROOT / folder).rglob("*.yaml")
+    if re.search(r"^tables:", file.read_text(encoding="utf-8"), re.MULTILINE)
+)
+
+
+@pytest.mark.parametrize("file", JOB_FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_job_files_keep_failed_events_and_write_what_happens(file: Path) -> None:
+    read = read_job(file, lenient=True)
+    columns = {
+        found["name"]: set(re.findall(r"^[( ]*`?(\w+)`? [A-Z]+", found["columns"].replace(", ", "\n"), re.MULTILINE))
+        for found in re.finditer(
+            r"CREATE TABLE (?P<name>\w+) (?P<columns>\(.*?)\)\s+WITH", read.document.data["tables"], re.DOTALL
+        )
+    }
+    assert columns
+    for stage in read.stages:
+        assert stage.errors is not None, "an event whose turn fails is lost"
+        assert "event" in columns[stage.errors.table], "a failed event cannot run again"
+        # The first steps of the tutorial have no events.
+        if stage.events is not None or file.parts[-2:] != ("tutorial", "job.yaml"):
+            assert stage.events is not None, "flink-skills turns has no events"
+            assert columns[stage.events.table] >= {"kind", "at", "agent", "key", "turn"}

@@ -265,6 +265,34 @@ async def test_failures_are_model_errors(
     assert server.stats()["requests"] == 1
 
 
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(
+    ("provider", "variables", "fix"),
+    [
+        ("openai-compatible", {}, "name the environment variable of the key in api_key_env"),
+        ("openai", {}, "set OPENAI_API_KEY where the turns run"),
+        ("anthropic", {"ANTHROPIC_API_KEY": "x"}, "the API key in ANTHROPIC_API_KEY"),
+        ("alibaba", {"DASHSCOPE_API_KEY": "alibaba-key"}, "the API key in DASHSCOPE_API_KEY"),
+    ],
+)
+async def test_a_refused_key_names_its_variable(
+    provider: str,
+    variables: dict[str, str],
+    fix: str,
+    status: int,
+    serve: ServerFactory,
+    connect: ModelFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    server = serve(Reply(status=status))
+    with pytest.raises(ModelError) as caught:
+        await connect(provider, url(server, provider)).request(request())
+    assert fix in str(caught.value)
+    assert ("contains no API key" in str(caught.value)) is (not variables)
+
+
 async def test_a_key_that_the_provider_repeats_is_not_shown(serve: ServerFactory, connect: ModelFactory) -> None:
     server = serve(Reply(status=401, error="Incorrect API key provided: sk-proj-abcdef0123456789."))
     with pytest.raises(ModelError) as caught:

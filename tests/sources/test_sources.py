@@ -17,7 +17,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.skill import Limits
 from flink_skills.sources import SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.secrets import expand, expand_values
-from tests.sources.web import ALLOWED, SKILL, zip_bytes
+from tests.sources.web import ALLOWED, SKILL, Web, zip_bytes
 
 
 @pytest.fixture
@@ -451,3 +451,9 @@ def test_limits_come_from_the_options_unless_they_are_given() -> None:
     config = SkillConfig({"skills.limits.file": 5})
     assert SourceContext(config).limits.file == 5
     assert SourceContext(config, limits=Limits(file=7)).limits.file == 7
+
+
+def test_https_at_a_port_without_tls(web: Web, store: str) -> None:
+    with pytest.raises(SourceError, match=r"the server does not use TLS on this port: write http:// instead") as caught:
+        resolve("url", web.url.replace("http:", "https:") + "/s.zip", store)
+    assert not caught.value.retryable

@@ -176,7 +176,9 @@ def test_a_mistake_has_the_same_record_in_a_list_and_in_a_worker(worker: Bridge,
     end = end_in_a_worker(worker, number + 1, case, event)
     output = output_of_a_list(case, event)
     assert [output for tag, output in end["outputs"] if tag == "errors"] == output.to_list("errors")
-    assert [output for tag, output in end["outputs"] if tag == ""] == output.to_list() == []
+    assert [output for tag, output in end["outputs"] if tag == ""] == []
+    if not case.key_problem:  # to_list() raises if no event has a key.
+        assert output.to_list() == []
     events = [of for tag, of in end["outputs"] if tag == "events"]
     assert shown(events) == shown(output.to_event_list())
     assert [of["kind"] for of in events][-1] == "turn"

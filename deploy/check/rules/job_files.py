@@ -19,7 +19,7 @@ from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.documents.document import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSources
-from flink_skills.job.agent_tables import lost_events
+from flink_skills.job.agent_tables import table_warnings
 from flink_skills.job.job_reading import ReadJob, read_job
 from flink_skills.job.shared_resources import shared_resources
 from flink_skills.manager import SkillScope
@@ -88,7 +88,7 @@ def read_agents(job: Job) -> tuple[list[Agent], SharedResources, list[str]]:
             lines += [str(problem) for problem in read.missing if not _OPEN.search(problem.message)]
             shared = shared_resources(read)
             sources = AgentSources(read)
-            lines += dict.fromkeys(filter(None, (lost_events(read, stage) for stage in read.stages)))
+            lines += dict.fromkeys(message for stage in read.stages for message in table_warnings(read, stage))
             for stage in read.stages:
                 if not _has_code(read, stage.name):
                     agents.append(sources.of(stage.name).agent)

@@ -149,6 +149,8 @@ def _method_problems(agent: Any) -> Iterator[str]:
             yield f"{name} is {_shown(method)}: write a method {wanted}"
         elif not _accepts(method, len(arguments)):
             yield f"{name} does not accept the arguments of a call: write it as {wanted}"
+        elif _is_swapped(method, arguments):
+            yield f"{name} has its arguments in another order than the call: write it as {wanted}"
         elif name == "on_event" and (inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method)):
             yield "on_event has a 'yield', so its code would not run: emit outputs with ctx.emit(…), or return one"
         elif name == "visible_skills" and inspect.iscoroutinefunction(method):
@@ -164,6 +166,21 @@ def _accepts(function: Callable[..., Any], count: int) -> bool:
     except ValueError:
         return True
     return True
+
+
+def _is_swapped(function: Callable[..., Any], arguments: Sequence[str]) -> bool:
+    """Return True if the names or the annotations of the parameters are those of ``arguments`` in another order."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[: len(arguments)]
+    except ValueError:
+        return False
+    names = ["ctx" if _is_context(parameter) else parameter.name for parameter in parameters]
+    return any(name in arguments and name != expected for name, expected in zip(names, arguments, strict=False))
+
+
+def _is_context(parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    return parameter.name in ("context", "ctx") or "AgentContext" in (annotation, getattr(annotation, "__name__", ""))
 
 
 _PACKAGE = __name__.partition(".")[0]

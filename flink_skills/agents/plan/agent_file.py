@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import os.path
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -15,6 +15,12 @@ from flink_skills.agents.plan.spec import AgentSpec, setup_problems
 from flink_skills.documents import Document, DocumentError, Path, Problem, path_text, read_document, schema_problems
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.options import SkillConfig
+from flink_skills.other_frameworks import (
+    FLINK_AGENTS_ITEMS,
+    FLINK_AGENTS_PROVIDERS,
+    FLINK_AGENTS_SECTIONS,
+    SETUP_WORDS,
+)
 
 
 def load_agent_yaml(path: str | FilePath) -> Agent:
@@ -88,7 +94,46 @@ def read_agent_document(path: str | FilePath) -> Document:
     if not isinstance(document.data, Mapping):
         kind = type(document.data).__name__
         raise DocumentError([document.problem((), f"expected a mapping such as 'name: triage', got a {kind}")])
+    check_format(document)
     return document
+
+
+def check_format(document: Document) -> None:
+    """Raise :class:`DocumentError` with each difference if a document is a YAML file of Flink Agents."""
+    agents = document.data.get("agents")
+    shared = {key: of for key, of in document.data.items() if key in FLINK_AGENTS_SECTIONS and _has_names(of)}
+    if not _has_names(agents) and (not shared or "agents" in document.data):
+        return
+    where = ("agents",) if "agents" in document.data else (next(iter(shared)),)
+    head = (
+        "this is a file of Flink Agents, and flink_skills reads another format. Write a job file with name, tables and "
+        "agents, each with input and output. The lines below name each other key and what to write"
+    )
+    problems = [document.problem(where, head, at_key=True), *_differences(document, (), shared)]
+    for number, agent in enumerate(agents or ()):
+        problems += _differences(document, ("agents", number), agent)
+    raise DocumentError(problems)
+
+
+def _has_names(value: Any) -> bool:
+    """Return True for a list of mappings with names, which neither a job file nor an agent has."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) and "name" in one for one in value)
+
+
+def _differences(document: Document, at: Path, section: Mapping[str, Any]) -> Iterator[Problem]:
+    for key, value in section.items():
+        items = [*enumerate(value)] if isinstance(value, list) else []
+        maps = [(number, item) for number, item in items if isinstance(item, Mapping)]
+        if key in FLINK_AGENTS_SECTIONS:
+            first = maps[0][1] if maps else {"name": value}
+            words = {name: first.get(name, f"{name.upper()}") for name in ("name", "function", "endpoint")}
+            words["provider"] = FLINK_AGENTS_PROVIDERS.get(str(first.get("clazz")), "PROVIDER")
+            yield document.problem((*at, key), FLINK_AGENTS_SECTIONS[key].format(**words), at_key=True)
+        more = SETUP_WORDS if key.startswith("chat_model_") else {}
+        for number, item in maps if key != "actions" else ():
+            for name in item:
+                if name != "name" and (advice := FLINK_AGENTS_ITEMS.get(name) or more.get(name)):
+                    yield document.problem((*at, key, number, name), advice, at_key=True)
 
 
 def agent_of(spec: Mapping[str, Any], document: Document, at: Path) -> DeclarativeAgent:

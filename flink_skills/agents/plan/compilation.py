@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -44,6 +45,7 @@ from flink_skills.tools.dynamic.tool_pool import check_tool_name
 from flink_skills.tools.profiles import MODEL_KEYS, TOOL_NAMES, SkillSettings
 from flink_skills.tools.tool_names import matches
 
+_log = logging.getLogger("flink_skills")
 # Settings whose content is for one provider.
 _OF_PROVIDER = ("cache_key", "extra_body", "extra_headers", "session_header")
 
@@ -187,7 +189,7 @@ def compile_plan(
     config = config or SkillConfig()
     shared = shared or SharedResources()
     declared = read_declaration(agent, shared)
-    declared_pool(declared)  # checks it
+    pool = declared_pool(declared)  # checks it
     prefixes: tuple[str, ...] = config.get(SkillOptions.FILES_ALLOWED)
     AllowedPrefixes(prefixes)  # checks them
     agents = {
@@ -196,7 +198,11 @@ def compile_plan(
         )
         for name, callee, chain in _callees(declared, _callers)
     }
-    tools = [tool.make().spec for tool in declared.own_tools.values()]
+    own = [tool.make() for tool in declared.own_tools.values()]
+    for tool in (*own, *(pool.known_tools() if pool is not None else ())):
+        for remark in tool.remarks:
+            _log.warning("agent %s: tool %s: %s", declared.agent_id, tool.spec.name, remark)
+    tools = [tool.spec for tool in own]
     tools += [
         agent_tool_spec(name, of.description, of.agent, sessions=bool(of.manner.get("sessions")))
         for name, of in declared.agents.items()

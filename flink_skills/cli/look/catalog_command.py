@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.shared_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
+from flink_skills.cli.shared_options import (
+    FAILED,
+    Assignments,
+    Format,
+    OutputFormat,
+    SkillsOption,
+    Sources,
+    configuration,
+    text_option,
+)
 from flink_skills.cli.terminal_output import (
     Column,
     diagnostic_line,
@@ -77,16 +86,9 @@ def _mark_hidden(text: str) -> str:
 
 
 def catalog(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SOURCE",
-            show_default=False,
-            help="Folder, archive or URL of skills. Can be repeated. With --agent: skills of the job. With --job: "
-            "replaces the skills of the job.",
-        ),
-    ] = None,
+    sources: Sources = None,
     *,
+    skills: SkillsOption = None,
     html: Annotated[
         str | None, text_option("--html", "FILE", "Write an HTML page to FILE. - writes to stdout.")
     ] = None,
@@ -109,7 +111,7 @@ def catalog(
 
     Examples:
 
-        flink-skills catalog ./skills --html skills.html
+        flink-skills catalog --skills ./skills --html skills.html
 
         flink-skills catalog --job job.yaml --html skills.html
     """
@@ -118,12 +120,13 @@ def catalog(
     config = configuration(set_)
     if job is not None and agent is not None:
         raise ConfigError("--job and --agent cannot be combined: the job file names its agent. Omit one of them.")
-    if not sources and job is None and agent is None:
-        raise ConfigError("a SOURCE, --job or --agent is required")
+    found = (*(sources or ()), *(skills or ()))
+    if not found and job is None and agent is None:
+        raise ConfigError("--skills, --job or --agent is required, for example: flink-skills catalog --skills ./skills")
     if job is not None or agent is not None:
-        contents = read_job_catalog(tuple(sources or ()), config, assignments=tuple(set_ or ()), job=job, agent=agent)
+        contents = read_job_catalog(found, config, assignments=tuple(set_ or ()), job=job, agent=agent)
     else:
-        contents = read_source_catalog(tuple(sources or ()), config)
+        contents = read_source_catalog(found, config)
     if html is not None:
         _write_page(contents, html)
     elif format_ is Format.JSON:

@@ -13,6 +13,8 @@ from flink_skills.cli.shared_options import (
     Assignments,
     Format,
     OutputFormat,
+    SkillsOption,
+    Sources,
     configuration,
     skill_sources,
     text_option,
@@ -34,15 +36,9 @@ _EVENT = "An event."
 
 
 def prompt(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SOURCE",
-            show_default=False,
-            help="Folder, archive or URL of skills. Can be repeated. With --agent: skills of the job.",
-        ),
-    ] = None,
+    sources: Sources = None,
     *,
+    skills: SkillsOption = None,
     agent: Annotated[
         str | None,
         text_option("--agent", "AGENT", "Show the menu of a chat model of this agent: module:Class or a YAML file."),
@@ -106,24 +102,25 @@ def prompt(
 
     Examples:
 
-        flink-skills prompt ./skills
+        flink-skills prompt --skills ./skills
 
-        flink-skills prompt ./skills --names log-triage,metrics --max-chars 4000
+        flink-skills prompt --skills ./skills --names log-triage,metrics --max-chars 4000
 
-        flink-skills prompt ./skills --agent agent.yaml
+        flink-skills prompt --skills ./skills --agent agent.yaml
 
-        flink-skills prompt ./skills --profile full
+        flink-skills prompt --skills ./skills --profile full
 
-        flink-skills prompt ./skills --model openai:gpt-x --event "The job restarts."
+        flink-skills prompt --skills ./skills --model openai:gpt-x --event "The job restarts."
 
-        flink-skills prompt ./skills --agent agent.yaml --event '{"job": "billing"}'
+        flink-skills prompt --skills ./skills --agent agent.yaml --event '{"job": "billing"}'
     """
     config = configuration(set_, max_chars=max_chars)
     selected = None if names is None else _split_names(names)
     if selected == []:
         raise ConfigError("--names requires at least one name, for example --names log-triage")
-    if not sources and agent is None:
-        raise ConfigError("a SOURCE or --agent is required, for example: flink-skills prompt ./skills")
+    found = [*(sources or ()), *(skills or ())]
+    if not found and agent is None:
+        raise ConfigError("--skills or --agent is required, for example: flink-skills prompt --skills ./skills")
     if chat_model is not None and agent is None:
         raise ConfigError("--chat-model requires --agent")
     if profile is not None and agent is not None:
@@ -143,7 +140,7 @@ def prompt(
     from flink_skills.cli.agent_args import model_setup
     from flink_skills.cli.look.prompt_request import AgentRequest
 
-    request = AgentRequest(sources or (), agent, chat_model, selected, config, model_setup(model, base_url))
+    request = AgentRequest(found, agent, chat_model, selected, config, model_setup(model, base_url))
     try:
         if sends:
             _print_body(request, _EVENT if event is None else event, stream=stream)

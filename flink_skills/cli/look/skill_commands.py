@@ -15,9 +15,11 @@ from flink_skills.cli.shared_options import (
     Assignments,
     Format,
     OutputFormat,
+    SkillsOption,
     Sources,
     Strict,
     configuration,
+    named_sources,
     text_option,
 )
 from flink_skills.cli.terminal_output import (
@@ -32,7 +34,7 @@ from flink_skills.cli.terminal_output import (
     print_table,
     size_text,
 )
-from flink_skills.errors import ResourceError, UnknownNameError, counted
+from flink_skills.errors import ConfigError, ResourceError, UnknownNameError, counted
 from flink_skills.texts import visible
 
 if TYPE_CHECKING:
@@ -49,7 +51,13 @@ _SHORT_DIGEST = 12
 _CHECKED = ("name", "path", "status", "digest", "plugin")
 
 
-def list_skills(sources: Sources, *, format_: OutputFormat = Format.TEXT, set_: Assignments = None) -> None:
+def list_skills(
+    sources: Sources = None,
+    *,
+    skills: SkillsOption = None,
+    format_: OutputFormat = Format.TEXT,
+    set_: Assignments = None,
+) -> None:
     """List the skills of sources as a job loads them.
 
     The list has the name, description, origin, plugin, number of files, size and digest of each skill. If several
@@ -57,13 +65,13 @@ def list_skills(sources: Sources, *, format_: OutputFormat = Format.TEXT, set_: 
 
     Examples:
 
-        flink-skills list ./skills
+        flink-skills list --skills ./skills
 
-        flink-skills list ./skills https://example.org/more.zip --format json
+        flink-skills list --skills ./skills --skills https://example.org/more.zip --format json
     """
     from flink_skills.cli.look.source_contents import Depth, read_sources, report_problems
 
-    contents = read_sources(sources, configuration(set_), Depth.FILES)
+    contents = read_sources(named_sources(sources, skills), configuration(set_), Depth.FILES)
     if format_ is Format.JSON:
         print_json([_listed_json(skill) for skill in contents.loaded])
     elif contents.loaded:
@@ -114,11 +122,12 @@ def _print_list(contents: SourceContents) -> None:
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the skill.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default=False, help="Name of the skill. Default: the only skill."),
+    ] = None,
     *,
-    source: Annotated[
-        list[str], text_option("--source", "SOURCE", "Folder, archive or URL that contains the skill. Can be repeated.")
-    ],
+    skills: SkillsOption = None,
     resource: Annotated[
         str | None, text_option("--resource", "PATH", "Print the unmodified content of this file of the skill instead.")
     ] = None,
@@ -131,23 +140,27 @@ def show(
 
     Examples:
 
-        flink-skills show log-triage --source ./skills
+        flink-skills show log-triage --skills ./skills
 
-        flink-skills show log-triage --source ./skills --resource scripts/triage.py > triage.py
+        flink-skills show log-triage --skills ./skills --resource scripts/triage.py > triage.py
     """
     from flink_skills.cli.look.source_contents import Depth, read_sources, report_problems
     from flink_skills.skill import Limits
 
     config = configuration(set_)
-    contents = read_sources(source, config, Depth.FRONT_MATTER if resource else Depth.BODY, only=name)
-    skill = next((loaded for loaded in contents.loaded if name in (loaded.name, loaded.skill.full_name)), None)
+    depth = Depth.FRONT_MATTER if resource else Depth.BODY
+    contents = read_sources(named_sources(None, skills), config, depth, only=name)
+    if name is None and len(contents.loaded) > 1:
+        names = [loaded.name for loaded in contents.loaded]
+        raise ConfigError(f"the source contains {len(names)} skills. Select one, for example {names[0]}")
+    skill = next((one for one in contents.loaded if name in (None, one.name, one.skill.full_name)), None)
     if skill is None:
         report_problems(contents)
         skipped = [candidate for candidate in contents.skills if candidate.name == name]
         if skipped:
             print_error(f"skill {name!r} in {contents.display_path(skipped[0].path)} cannot be loaded")
         else:
-            print_error(str(UnknownNameError("skill", name, [loaded.name for loaded in contents.loaded])))
+            print_error(str(UnknownNameError("skill", name or "", [loaded.name for loaded in contents.loaded])))
         raise typer.Exit(FAILED)
     limits = Limits.from_config(config)
     try:
@@ -264,8 +277,9 @@ def _pages(skill: AgentSkill, path: str, size: int) -> Iterator[bytes]:
 
 
 def validate(
-    sources: Sources,
+    sources: Sources = None,
     *,
+    skills: SkillsOption = None,
     agent: Annotated[
         str | None,
         text_option(
@@ -284,16 +298,17 @@ def validate(
 
     Examples:
 
-        flink-skills validate ./skills
+        flink-skills validate --skills ./skills
 
-        flink-skills validate --strict --format json https://example.org/skills.zip
+        flink-skills validate --skills https://example.org/skills.zip --strict --format json
 
-        flink-skills validate ./skills --agent shop.agents:Shop
+        flink-skills validate --skills ./skills --agent shop.agents:Shop
     """
     from flink_skills.cli.look.source_contents import SkillStream
 
     config = configuration(set_, strict=strict)
-    stream = SkillStream(sources, config, offered=None if agent is None else _offered_tools(agent, config))
+    offered = None if agent is None else _offered_tools(agent, config)
+    stream = SkillStream(named_sources(sources, skills), config, offered=offered)
     severities: Counter[str] = Counter()
     if format_ is Format.JSON:
         _print_checks_json(stream, severities)

@@ -25,6 +25,7 @@ from flink_skills.cli.shared_options import FAILED as EXIT_FAILED
 from flink_skills.cli.shared_options import Format, OutputFormat, text_option
 from flink_skills.cli.terminal_output import (
     Column,
+    cost_text,
     print_error,
     print_json_line,
     print_line,
@@ -271,7 +272,7 @@ def _cells(turn: Turn) -> list[str]:
         f"{turn.seconds:,.2f}",
         f"{turn.waited:,.2f}" if turn.waited else "",
         f"{turn.tokens:,}",
-        _cost_text(turn.cost),
+        cost_text(turn.cost),
         ", ".join(turn.skills),
         turn.error,
     ]
@@ -301,7 +302,7 @@ def _total(found: list[Turn]) -> str:
     others = [f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes) if each != OK]
     costs = [turn.cost for turn in found if turn.cost is not None]
     parts = [counted(len(found), "turn"), *others, f"{sum(turn.tokens for turn in found):,} tokens"]
-    return ", ".join([*parts, *([_cost_text(sum(costs))] if costs else [])])
+    return ", ".join([*parts, *([cost_text(sum(costs))] if costs else [])])
 
 
 def _print_followed(turn: Turn, format_: Format) -> None:
@@ -319,7 +320,7 @@ def _print_timeline(turn: Turn) -> None:
     outcome: Styled = (turn.outcome, _STYLES.get(turn.outcome, "yellow"))
     print_line((f"turn {turn.number} of {turn.key}", "bold"), f"  {turn.agent}  ", outcome, f"  {turn.error}")
     waited = f", waited {turn.waited:,.2f} s" if turn.waited else ""
-    cost = f", {_cost_text(turn.cost)}" if turn.cost is not None else ""
+    cost = f", {cost_text(turn.cost)}" if turn.cost is not None else ""
     print_line(f"{turn.id}  {time_text(turn.began_at)}  {turn.seconds:,.2f} s{waited}, {turn.tokens:,} tokens{cost}")
     parts = turn.parts()
     total = max((part.start + (part.duration or 0) for part in parts), default=0) or 1
@@ -334,7 +335,7 @@ def _print_part(part: Part, total: float) -> None:
     facts = [
         *([_duration_text(part.duration)] if part.duration is not None else []),
         *([f"{part.tokens:,} tokens"] if part.tokens else []),
-        *([_cost_text(part.cost)] if part.cost is not None else []),
+        *([cost_text(part.cost)] if part.cost is not None else []),
         *part.facts,
     ]
     style = "red" if part.error else "yellow" if part.kind in ("wait", "retry", "fallback") else "cyan"
@@ -348,10 +349,6 @@ def _print_part(part: Part, total: float) -> None:
 
 def _duration_text(milliseconds_: float) -> str:
     return f"{milliseconds_:,.0f} ms" if milliseconds_ < 10_000 else f"{milliseconds_ / 1000:,.1f} s"
-
-
-def _cost_text(cost: float | None) -> str:
-    return "" if cost is None else f"${cost:,.4f}"
 
 
 def _write_page(found: list[Turn], target: str) -> None:

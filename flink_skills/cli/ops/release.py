@@ -13,11 +13,13 @@ from flink_skills.cli.shared_options import (
     Assignments,
     Format,
     OutputFormat,
+    SkillsOption,
     Sources,
     Strict,
     absolute_path,
     absolute_source,
     configuration,
+    named_sources,
     parse_source,
 )
 from flink_skills.cli.terminal_output import (
@@ -42,13 +44,9 @@ _SKILL_FIELDS = ("name", "path", "digest", "files", "bytes")
 
 
 def pack(
-    folders: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DIR", show_default=False, help="Folder of skills or of one skill, or a URL. Can be repeated."
-        ),
-    ],
+    sources: Sources = None,
     *,
+    skills: SkillsOption = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Archive to write: .zip, .tar, .tar.gz or .tgz.")
     ] = "skills.zip",
@@ -69,11 +67,11 @@ def pack(
 
     Examples:
 
-        flink-skills pack ./skills -o skills.zip
+        flink-skills pack --skills ./skills -o skills.zip
 
-        flink-skills pack ./skills/log-triage ./more -o skills.tar.gz
+        flink-skills pack --skills ./skills/log-triage --skills ./more -o skills.tar.gz
 
-        flink-skills pack s3://bucket/skills/ -o ops.tar
+        flink-skills pack --skills s3://bucket/skills/ -o ops.tar
     """
     from flink_skills.options import SkillOptions
     from flink_skills.skill import Limits
@@ -82,7 +80,7 @@ def pack(
 
     config = configuration(set_, strict=strict)
     context = SourceContext(config)
-    specs = [absolute_source(parse_source(folder)) for folder in folders]
+    specs = [absolute_source(parse_source(folder)) for folder in named_sources(sources, skills)]
     # The leases keep these trees in the store until they are packed.
     trees = {spec: open_source("url", spec, context).resolve() for spec in specs if spec.kind == "url"}
     packed = [
@@ -111,12 +109,16 @@ def pack(
 
 
 def push(
-    folder: Annotated[str, typer.Argument(metavar="DIR", show_default=False, help="Folder of one skill.")],
-    location: Annotated[
-        str,
-        typer.Argument(metavar="URL", show_default=False, help="Address to write, oci://REGISTRY/REPOSITORY:TAG."),
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SOURCE] URL",
+            show_default=False,
+            help="Folder of one skill, same as --skills SOURCE, and the address to write, oci://REGISTRY/REPOSITORY:TAG.",
+        ),
     ],
     *,
+    skills: SkillsOption = None,
     allow_secrets: Annotated[
         bool,
         typer.Option("--allow-secrets", help="Push files that look like secrets, with a warning instead of an error."),
@@ -133,18 +135,22 @@ def push(
 
     Examples:
 
-        flink-skills push ./skills/log-triage oci://registry.example.org/team/log-triage:1.0
+        flink-skills push --skills ./skills/log-triage oci://registry.example.org/team/log-triage:1.0
     """
     from flink_skills.sources import SourceContext
     from flink_skills.sources.oci import push_skill
 
+    *sources, location = places
+    folder, *more = named_sources(sources, skills)
+    if more:
+        raise ConfigError(f"push writes one skill, and there are several sources ({folder}, {more[0]}). Pass one.")
     source = absolute_source(parse_source(folder))
     context = SourceContext(configuration(set_, strict=strict))
     packing, pushed = push_skill(source, location, context, strict=strict, allow_secrets=allow_secrets)
     if format_ is Format.JSON:
-        skills = [{name: getattr(skill, name) for name in _SKILL_FIELDS} for skill in packing.skills]
+        packed = [{name: getattr(skill, name) for name in _SKILL_FIELDS} for skill in packing.skills]
         diagnostics = [diagnostic_json(diagnostic) for diagnostic in packing.diagnostics]
-        print_json({"address": pushed or None, "skills": skills, "diagnostics": diagnostics})
+        print_json({"address": pushed or None, "skills": packed, "diagnostics": diagnostics})
     _print(packing, pushed or location, table=format_ is Format.TEXT)
     raise typer.Exit(0 if pushed else FAILED)
 
@@ -166,8 +172,9 @@ def _print(packing: Packing, output: str, *, table: bool) -> None:
 
 
 def lock(
-    sources: Sources,
+    sources: Sources = None,
     *,
+    skills: SkillsOption = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Lock file. - writes to stdout.")
     ] = "skills.lock",
@@ -187,16 +194,16 @@ def lock(
 
     Examples:
 
-        flink-skills lock ./skills s3://bucket/more.zip
+        flink-skills lock --skills ./skills --skills s3://bucket/more.zip
 
-        flink-skills lock ./skills --check -o deploy/skills.lock
+        flink-skills lock --skills ./skills --check -o deploy/skills.lock
     """
     from flink_skills.cli.look.source_contents import Depth, read_sources, report_problems
     from flink_skills.manager.lockfile import SkillLock, outdated_message
 
     if check and output == "-":
         raise ConfigError("--check requires a lock file. Set it with --output FILE.")
-    contents = read_sources(sources, configuration(set_), Depth.FILES)
+    contents = read_sources(named_sources(sources, skills), configuration(set_), Depth.FILES)
     report_problems(contents)
     skill_lock, written, problem = SkillLock(), False, ""
     # The lock omits skills that a job skips, but it must not omit skills that cannot be read now.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.shared_options import Assignments, configuration, text_option
+from flink_skills.cli.shared_options import Assignments, SkillsOption, configuration, text_option
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,14 +32,11 @@ def execute(
         text_option(
             "--skill",
             "NAME",
-            "Run the command as a command of this skill, in its folder. Requires --source. With --tool or "
-            "--tools: required if the source contains several skills.",
+            "Run the command as a command of this skill, in its folder. Requires --skills. Default: the only skill of "
+            "the source.",
         ),
     ] = None,
-    source: Annotated[
-        list[str] | None,
-        text_option("--source", "SOURCE", "Folder, archive or URL that contains the skill. Can be repeated."),
-    ] = None,
+    skills: SkillsOption = None,
     json_args: Annotated[
         str | None, text_option("--json-args", "JSON", "With --tool: arguments of the tool as one JSON object.")
     ] = None,
@@ -88,27 +85,25 @@ def execute(
 
         flink-skills exec -- 'echo $OUTPUT_DIR; id'
 
-        flink-skills exec --skill log-triage --source ./skills --input app.log -- python3 scripts/triage.py
+        flink-skills exec --skill log-triage --skills ./skills --input app.log -- python3 scripts/triage.py
 
-        flink-skills exec --source ./skills/geo --tools
+        flink-skills exec --skills ./skills/geo --tools
 
-        flink-skills exec --source ./skills/geo --timeout 10 --tool distance start=Ulm end=Bonn
+        flink-skills exec --skills ./skills/geo --timeout 10 --tool distance start=Ulm end=Bonn
     """
     arguments = command or []
     brings_tools = tools or tool is not None
     if tools and (tool is not None or arguments):
         raise ConfigError("--tools cannot be combined with --tool or a command. Omit one of them.")
-    if brings_tools and not source:
-        raise ConfigError(f"{'--tools' if tools else '--tool'} requires --source SOURCE, which contains the skill.")
+    if not skills and (brings_tools or skill is not None):
+        option = "--tools" if tools else "--tool" if brings_tools else "--skill"
+        raise ConfigError(f"{option} requires --skills SOURCE, which contains the skill.")
     if brings_tools and stdin is not None:
         raise ConfigError("--stdin cannot be combined with --tool or --tools: a tool has arguments. Omit it.")
     if json_args is not None and tool is None:
         raise ConfigError("--json-args requires --tool NAME.")
     if not brings_tools and (not arguments or not arguments[0].strip()):
         raise ConfigError("the command is missing. Pass it after the options, for example: flink-skills exec -- id")
-    if not brings_tools and (skill is None) is not (not source):
-        missing, present = ("--skill NAME", "--source") if skill is None else ("--source SOURCE", "--skill")
-        raise ConfigError(f"{present} requires {missing}. Set both or neither.")
 
     from flink_skills.cli.run.exec_sandbox import ExecRequest
     from flink_skills.cli.run.exec_tools import call_tool, list_tools
@@ -116,7 +111,7 @@ def execute(
     config = configuration(set_)
     if backend is not None:
         config.set("skills.shell.backend", backend)
-    request = ExecRequest(config, skill, tuple(source or ()), tuple(limit or ()), timeout, tuple(input_ or ()))
+    request = ExecRequest(config, skill, tuple(skills or ()), tuple(limit or ()), timeout, tuple(input_ or ()))
     if tools:
         code = list_tools(request, as_json=as_json)
     elif tool is not None:
@@ -150,7 +145,7 @@ def _run_command(request: ExecRequest, command: str | tuple[str, ...], stdin: st
                 command,
                 workspace=workspace,
                 cwd=directory,
-                skill_name=request.skill,
+                skill_name=None if skill is None else request.skill or skill.name,
                 call_id="exec",
                 stdin=content,
                 limits=shell.limits,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.shared_options import Format, OutputFormat, text_option
+from flink_skills.cli.shared_options import Format, OutputFormat, SkillsOption, text_option
 from flink_skills.errors import ConfigError
 
 USAGE = 2
@@ -63,9 +63,7 @@ def run(
     errors: Annotated[
         Path | None, typer.Option("--errors", help="File for error records. Default: same as the outputs.")
     ] = None,
-    skills: Annotated[
-        list[str] | None, typer.Option("--skills", help="Folder, archive or URL of skills. Can be repeated.")
-    ] = None,
+    skills: SkillsOption = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Model: offline or PROVIDER:NAME. Default: the model of the agent.")
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -31,6 +32,7 @@ from flink_skills.cli.terminal_output import print_error, report_omitted_skills
 from flink_skills.errors import ConfigError, TurnError, counted
 from flink_skills.job.job_reading import read_job, split_assignments
 from flink_skills.job.local_job import LocalJob
+from flink_skills.models.registry import create_model
 
 if TYPE_CHECKING:
     from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
@@ -76,9 +78,15 @@ class _Run:
         """Read the events and open the output files."""
         self._lines = list(lines)
         self.events = [line for line in self._lines if isinstance(line, InputEvent)]
-        self.sink = Sink(self._request.output, self._request.errors, self._stdout, self._stack)
+        bad = [line for line in self._lines if isinstance(line, BadLine)]
+        if bad and not self.events and all(line.no_key for line in bad):
+            option = "the key of the job's input" if self._request.key is None else f"--key {self._request.key}"
+            raise ConfigError(
+                f"{option}: none of the events of {self._request.input} has a usable key: {bad[0].problem}"
+            )
         self.progress = Progress(len(self.events))
         self._stack.callback(self.progress.end)
+        self.sink = Sink(self._request.output, self._request.errors, self._stdout, self._stack, self.progress.write)
 
     def report_bad_lines(self, plan: AgentPlan) -> AgentPlan:
         """Report the invalid lines after the agent was compiled, because a usage error writes no records."""
@@ -124,6 +132,9 @@ def run_agent(request: RunRequest) -> int:
 
     def work(run: _Run) -> None:
         agent = find_agent(request.agent, request.instructions)
+        if setup is not None:
+            # Without its key the model cannot answer: report this before Flink starts.
+            asyncio.run(create_model(setup, options).close())
         run.read(read_events(request.input, request.key) if request.key else read_error_records(request.input))
 
         def compile_in(agents_env: AgentsExecutionEnvironment | None = None) -> AgentPlan:
@@ -138,7 +149,7 @@ def run_agent(request: RunRequest) -> int:
 
 
 async def _records_of(plan: AgentPlan, run: _Run) -> AsyncIterator[dict[str, Any]]:
-    async for _, outcome in run_events(plan, iter(run.events), ask=terminal_ask()):
+    async for _, outcome in run_events(plan, iter(run.events), ask=terminal_ask(alone=run.progress.question)):
         for tag, record in outcome.outputs:
             if tag in ("", ERROR_TAG):
                 yield record
@@ -183,7 +194,8 @@ def run_job_locally(request: RunRequest) -> int:
         plans = {stage.name: job.plan(stage.name) for stage in declared.stages}
         run.read(read_events(request.input, lambda event: key_of(event, entry.keys)))
         run.report_bad_lines(plans[entry.name])
-        run_until_signal(run.write(job.run(entry, run.events, ended=run.count, ask=terminal_ask())))
+        ask = terminal_ask(alone=run.progress.question)
+        run_until_signal(run.write(job.run(entry, run.events, ended=run.count, ask=ask)))
 
     with declared.hiding():
         return _run(request, work)

@@ -39,6 +39,8 @@ def execute(path: Path, assignments: tuple[str, ...], failed: Path | None) -> in
     """
     from flink_skills.job.job_main import run_job_file
 
+    if sys.stderr.isatty():
+        print_note(f"{path}: checking the file and starting Java")
     try:
         has_failures = run_job_file(
             path,

@@ -37,11 +37,12 @@ class InputEvent(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """Line that does not contain a valid event, and the problem."""
+    """Line that does not contain a valid event, and the problem. ``no_key`` marks an event without a usable key."""
 
     line: int
     problem: str
     text: str
+    no_key: bool = False
 
 
 def read_events(path: Path, key: str | Callable[[Record], Any]) -> Iterator[InputEvent | BadLine]:
@@ -134,7 +135,7 @@ def _parse_lines(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEv
             record = Record(event)
             yield InputEvent(key(record), record)
         except ConfigError as error:
-            yield BadLine(number, str(error), line)
+            yield BadLine(number, str(error), line, no_key=True)
 
 
 _JSON_TYPES = {
@@ -170,9 +171,18 @@ class Sink:
         errors: File for error records. None writes them to the same stream as the outputs.
         stdout: Stream for records without a file.
         stack: Exit stack that closes the files.
+        write: Writes a line to a stream.
     """
 
-    def __init__(self, output: Path | None, errors: Path | None, stdout: TextIO, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        output: Path | None,
+        errors: Path | None,
+        stdout: TextIO,
+        stack: contextlib.ExitStack,
+        write: Callable[[TextIO, str], None],
+    ) -> None:
+        self._write = write
         self._output = self._open(output, "--output", stack) if output else stdout
         self._errors = self._open(errors, "--errors", stack) if errors else self._output
         self.outputs = 0
@@ -197,8 +207,7 @@ class Sink:
             self._kinds[kind or kind_of(record["error"])] += 1
         self.outputs += not failed
         target = self._errors if failed else self._output
-        target.write(json.dumps(record, ensure_ascii=False) + "\n")
-        target.flush()
+        self._write(target, json.dumps(record, ensure_ascii=False))
 
     def summarize(self, *, events: int, turns: int, log: str = "") -> None:
         """Print the summary of a run on stderr.
@@ -233,14 +242,19 @@ def private_stdout() -> Iterator[TextIO]:
 
 
 class Progress:
-    """Progress of the turns of a run."""
+    """Progress of the turns of a run, and the terminal that it shares with records, notes and questions.
+
+    On a terminal, lines appear above the bar. While a question is open, the bar is hidden and lines wait for its end.
+    """
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = self._failed = 0
         self._bar: Bar | None = None
+        self._waiting: list[tuple[TextIO, str]] | None = None
         self._last_line = time.monotonic()
-        if sys.stderr.isatty():
+        console = Console(stderr=True)
+        if console.is_interactive and sys.stderr.isatty():
             columns = (
                 TextColumn("turns"),
                 BarColumn(),
@@ -248,16 +262,48 @@ class Progress:
                 TimeElapsedColumn(),
                 TextColumn("{task.fields[errors]}"),
             )
-            self._bar = Bar(*columns, console=Console(stderr=True))
+            self._bar = Bar(*columns, console=console, transient=True)
             self._task = self._bar.add_task("turns", total=total, errors="")
             self._bar.start()
 
     def note(self, text: str) -> None:
-        """Print a line above the bar."""
-        if self._bar is not None:
-            self._bar.console.print(visible(text), markup=False, highlight=False)
+        """Print a line on stderr, above the bar."""
+        self.write(sys.stderr, visible(text))
+
+    def write(self, stream: TextIO, line: str) -> None:
+        """Write a line to a stream, and flush it. On a terminal it appears above the bar."""
+        if not stream.isatty():
+            stream.write(f"{line}\n")
+            stream.flush()
+        elif self._waiting is not None:
+            self._waiting.append((stream, line))
         else:
-            sys.stderr.write(visible(text) + "\n")
+            with self._hidden_bar():
+                stream.write(f"{line}\n")
+                stream.flush()
+
+    @contextlib.contextmanager
+    def question(self) -> Iterator[None]:
+        """Leave the terminal to a question within the context."""
+        self._waiting = []
+        try:
+            with self._hidden_bar():
+                yield
+        finally:
+            lines, self._waiting = self._waiting, None
+            for stream, line in lines:
+                self.write(stream, line)
+
+    @contextlib.contextmanager
+    def _hidden_bar(self) -> Iterator[None]:
+        if self._bar is None:
+            yield
+            return
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
 
     @contextlib.contextmanager
     def above_prints(self) -> Iterator[None]:
@@ -306,7 +352,8 @@ class Progress:
             sys.stderr.write(f"{self._done:,} of {turns}, {counted(self._failed, 'error')}\n")
 
     def end(self) -> None:
-        """Remove the bar and restore the terminal."""
+        """Leave the bar as it is, and restore the terminal."""
         if self._bar is not None:
+            self._bar.live.transient = False
             self._bar.stop()
             self._bar = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.shared_options import Assignments, configuration, text_option
+from flink_skills.cli.shared_options import Assignments, SkillsOption, configuration, text_option
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
 
@@ -27,9 +27,7 @@ def chat(
         ),
     ] = None,
     *,
-    skills: Annotated[
-        list[str] | None, text_option("--skills", "SOURCE", "Folder, archive or URL of skills. Can be repeated.")
-    ] = None,
+    skills: SkillsOption = None,
     agent: Annotated[
         str | None,
         text_option(
@@ -62,9 +60,9 @@ def chat(
     """Talk to an agent with skills.
 
     Each line is an event of one key and runs one turn, as in a job. The conversation and the workspace persist between
-    lines. A line that is a JSON object is a structured event. Answers go to stdout. Tool calls, commands, loaded skills
-    and token counts go to stderr. /help lists the commands of the session. Ctrl-C interrupts an answer, and Ctrl-D ends
-    the session. Without a terminal, lines are read from stdin.
+    lines. A line that is a JSON object is a structured event. Answers go to stdout, on a terminal as rendered Markdown.
+    Tool calls, commands, loaded skills, token counts and costs go to stderr. /help lists the commands of the session.
+    Ctrl-C interrupts an answer, and Ctrl-D ends the session. Without a terminal, lines are read from stdin.
 
     Examples:
 

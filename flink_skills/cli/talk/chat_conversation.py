@@ -21,8 +21,9 @@ from flink_skills.agents.turn.local import LocalTurns
 from flink_skills.agents.turn.local_waits import Ask, LocalWaits
 from flink_skills.agents.turn.turn_record import TurnOutcome, TurnStart, TurnStatus
 from flink_skills.models.messages import Usage
+from flink_skills.models.registry import has_listed_price
 from flink_skills.options import SkillConfig
-from flink_skills.telemetry import Observer
+from flink_skills.telemetry import CostObserver, Observer
 from flink_skills.tools import SkillState
 from flink_skills.tools.base import ToolSpec
 
@@ -72,7 +73,10 @@ class Conversation:
         self._questions: queue.SimpleQueue[tuple[dict[str, Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._number = 1
         self._start_session()
-        telemetry = telemetry_of(plan, SkillConfig(plan.options), events=False).with_observers(observer)
+        telemetry = telemetry_of(plan, SkillConfig(plan.options), events=False)
+        # A telemetry with observers has one for costs, which precedes them.
+        costs = [] if telemetry else [CostObserver(has_listed_price)]
+        telemetry = telemetry.with_observers(*costs, observer)
         try:
             self.runtime = self._wait_for(
                 open_plan(self._plan, scratch_dir=scratch_dir, telemetry=telemetry, quiet=True)
@@ -85,6 +89,8 @@ class Conversation:
         self._session = Session()
         self._turn = 1
         self.usage = Usage()
+        #: Cost of the successful turns in USD, as far as prices are known.
+        self.cost = 0.0
 
     @property
     def key(self) -> str:

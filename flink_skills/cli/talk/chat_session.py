@@ -19,7 +19,7 @@ from flink_skills.cli.signal_guard import exit_on_signals
 from flink_skills.cli.talk.chat_conversation import Conversation
 from flink_skills.cli.talk.chat_view import ChatView, LogToView
 from flink_skills.cli.talk.terminal_questions import ReadLine, ask_person, question_lines, terminal_ask
-from flink_skills.cli.terminal_output import diagnostic_line, print_error, print_note
+from flink_skills.cli.terminal_output import cost_text, diagnostic_line, print_error, print_note
 from flink_skills.errors import counted, near_misses
 
 DONE, SOME_ERRORS, INTERRUPTED = 0, 3, 130
@@ -46,11 +46,14 @@ def run_chat(plan: AgentPlan, *, stream: bool | None) -> int:
         tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch,
     ):
         read_line = _line_reader(sys.stdin.isatty())
-        conversation = Conversation(plan, scratch, view, _Questions(view, read_line), terminal_ask(view.line))
+        conversation = Conversation(
+            plan, scratch, view, _Questions(view, read_line), terminal_ask(view.line, alone=view.question)
+        )
         try:
             _print_introduction(conversation, plan)
             return _Session(conversation, view, read_line).run()
         finally:
+            view.end_turn(())
             with _on_interrupt(signal.SIG_IGN):  # Closing takes only seconds.
                 conversation.close()
 
@@ -131,6 +134,7 @@ class _Session:
         with self._interruptible():
             outcome = self._conversation.run_turn(line)
         if outcome is None:
+            self._view.end_turn(())
             self._view.line(("Interrupted. The conversation does not contain this message.", "yellow"))
             if not self._is_interactive:
                 raise KeyboardInterrupt
@@ -149,10 +153,11 @@ class _Session:
             self._has_failed = True
             print_error(f"the turn failed: {outcome.message}")
             return
-        self._view.line((_summary(outcome, self._conversation.turns, seconds), "dim"))
+        self._conversation.cost += self._view.cost or 0.0
+        self._view.line((_summary(outcome, self._conversation.turns, seconds, self._view.cost), "dim"))
 
 
-def _summary(outcome: TurnOutcome, number: int, seconds: float) -> str:
+def _summary(outcome: TurnOutcome, number: int, seconds: float, cost: float | None) -> str:
     record: dict[str, Any] = next((output for tag, output in outcome.outputs if not tag), {})
     usage = record.get("usage", {})
     parts = [f"turn {number}: {seconds:.1f} s"]
@@ -160,6 +165,8 @@ def _summary(outcome: TurnOutcome, number: int, seconds: float) -> str:
         parts.append(counted(usage["requests"], "request"))
     if usage.get("input_tokens") or usage.get("output_tokens"):
         parts.append(_tokens_text(usage))
+    if cost is not None:
+        parts.append(cost_text(cost))
     if record.get("skills"):
         parts.append(f"loaded {', '.join(record['skills'])}")
     return "; ".join(parts)
@@ -301,7 +308,8 @@ def _tokens_text(usage: Mapping[str, int]) -> str:
 def _usage(conversation: Conversation) -> bool:
     usage = conversation.usage
     print_note(
-        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, " + _tokens_text(vars(usage))
+        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, {_tokens_text(vars(usage))}"
+        + (f", {cost_text(conversation.cost)}" if conversation.cost else "")
     )
     return True
 
@@ -320,7 +328,7 @@ _COMMANDS: dict[str, _Command] = {
     "help": _Command("List the commands.", _help),
     "skills": _Command("List the skills that the model can load, and show which are loaded.", _skills),
     "tools": _Command("List the tools that the model can call now.", _tools),
-    "usage": _Command("Show turns, requests and tokens of this conversation.", _usage),
+    "usage": _Command("Show turns, requests, tokens and cost of this conversation.", _usage),
     "reset": _Command("Discard the conversation and start a new one.", _reset),
     "exit": _Command("End the session.", _exit),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import json
 import os
@@ -110,32 +111,40 @@ def _usable_answer(line: str | None, question: Mapping[str, Any]) -> Any:
         return None
 
 
-def terminal_ask(show: Callable[..., None] | None = None) -> Ask | None:
+def terminal_ask(
+    show: Callable[..., None] = print_note,
+    *,
+    alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Ask | None:
     """Return a function that asks in the terminal, or None if the input is not a terminal.
 
     Characters that were typed before a question are discarded: they do not answer it.
 
     Args:
-        show: Prints a line. None: on stderr.
+        show: Prints a line.
+        alone: Returns a context in which nothing else writes to the terminal.
     """
     if not sys.stdin.isatty():
         return None
-    show = show or print_note
     turn = asyncio.Lock()
 
     async def ask(question: dict[str, Any]) -> Any:
         async with turn:
-            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-            for line in question_lines(question):
-                show(*line)
-            try:
-                while (answer := _usable_answer(await _typed_line(_prompt(question)), question)) is None:
-                    pass
-            except asyncio.CancelledError:
-                sys.stderr.write("\n")
-                show(("  the question ended without an answer", "dim"))
-                raise
-            return answer
+            with alone():
+                return await answer_to(question)
+
+    async def answer_to(question: dict[str, Any]) -> Any:
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        for line in question_lines(question):
+            show(*line)
+        try:
+            while (answer := _usable_answer(await _typed_line(_prompt(question)), question)) is None:
+                pass
+        except asyncio.CancelledError:
+            sys.stderr.write("\n")
+            show(("  the question ended without an answer", "dim"))
+            raise
+        return answer
 
     return ask
 

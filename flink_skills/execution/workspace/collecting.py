@@ -236,7 +236,7 @@ def _unreadable(shown: str, error: OSError) -> str:
 
 
 def media_type(name: str, head: bytes) -> str:
-    """The media type of the file ``name`` that begins with ``head``; a name that says text is not believed blindly.
+    """Return the media type of the file ``name``, which starts with ``head``. For types of text, ``head`` must be text.
 
     >>> media_type("out/a.csv", b"x,y"), media_type("out/a.csv", bytes(4)), media_type("notes", b"hello")
     ('text/csv', 'application/octet-stream', 'text/plain')
@@ -265,7 +265,7 @@ def recognized_type(head: bytes) -> str:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether bytes are UTF-8 text: no control characters in the beginning, and decodable but for a cut character.
+    """Return True if bytes are UTF-8 text: no control characters at the start, and only the last character may be cut.
 
     >>> is_text("für".encode()), is_text(b"\\x00\\x01"), is_text("ü".encode()[:1])
     (True, False, True)

@@ -140,7 +140,7 @@ def _model(
         circuits=[circuits.of(setup, base) for base in bases],
         settings=setup.settings,
         accepts=accepted_kinds(setup),
-        key_variable=setup.api_key_env or usual_key,
+        key_variable=setup.api_key_env or usual_key or "",
         schema_with_tools=schema_with_tools,
     )
 

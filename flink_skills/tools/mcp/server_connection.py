@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flink_skills.endpoint import tls_fix
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flink_skills.mcp")
 T = TypeVar("T")
 
+# The variable or file of a header's value, without the default.
+_REFERENCE = re.compile(r"\$\{(?:env|file):([^{}:]+)")
 _FIRST_PAUSE = 0.5
 _MAX_PAUSE = 30.0
 # A connection that lasts so long was a good one: the next loss begins with short pauses again.
@@ -148,12 +152,17 @@ class McpConnection:
         if self._status is not None and str(self._status[0]) not in problem:
             problem += f" (HTTP {self._status[0]} {self._status[1]})"
         if self._status is not None and self._status[0] in (401, 403):
+            variables = ", ".join(_REFERENCE.findall(" ".join(getattr(self._params, "headers", {}).values())))
             has_auth = getattr(self._params, "auth", None) is not None
             problem += (
                 "; the server accepts the token no longer or for other scopes: check the client and the scopes in auth"
                 if has_auth
+                else f"; the server does not accept the token in headers: check {variables}"
+                if variables
                 else "; give it a token in headers, or client credentials in auth, by reference"
             )
+        if fix := tls_fix(getattr(self._params, "url", ""), problem):
+            problem += f"; {fix}"
         return f"{problem}; its stderr ends with: {self._stderr.last}" if self._stderr.last else problem
 
     async def open(self, patience: float | None) -> None:

@@ -41,6 +41,7 @@ BROKEN = [
         r"agent.yaml.*U\+0007|special characters",
     ),
     Broken("job_files", "lost events", job_file("    event STRING\n", "    raw STRING\n"), "no column for the event"),
+    Broken("job_files", "no turns", job_file("    turn BIGINT,\n", ""), "no column for turn, so flink-skills turns"),
     Broken("job_files", "kind of reference", job_file("name: log-triage\n", "name: '${evn:X}'\n"), "evn"),
     Broken("references", "table", job_file("'group-offsets'", "'${env:START}'"), "jobmanager has no variable START"),
     Broken("references", "file", job_file("'group-offsets'", "'${file:/etc/kafka/start}'"), "is on no volume"),

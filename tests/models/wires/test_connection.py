@@ -129,6 +129,52 @@ async def test_an_authority_of_the_environment(
         await runner.cleanup()
 
 
+async def test_https_at_a_port_without_tls(serve: Any, connect: ModelFactory) -> None:
+    url = serve().url.replace("http://", "https://")
+    with pytest.raises(
+        ModelError, match=r"does not use TLS on this port: write http:// instead of https:// in base_url"
+    ):
+        await connect("openai-compatible", url).request(REQUEST)
+
+
+async def test_http_at_a_port_with_tls(connect: ModelFactory, certified: tuple[Path, ssl.SSLContext]) -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=certified[1])
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        with pytest.raises(ModelError, match=r"closed the connection before .* needs https://") as caught:
+            await connect("openai-compatible", url).request(REQUEST)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x15\x03\x01\x00\x02\x02F",
+        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+        b"<html><body><center>The plain HTTP request was sent to HTTPS port</center></body></html>",
+    ],
+    ids=["alert", "go", "nginx"],
+)
+async def test_servers_that_say_that_they_expect_tls(
+    answer: bytes, raw_server: Callable[..., Any], connect: ModelFactory
+) -> None:
+    server = await raw_server(lambda head, body: answer)
+    with pytest.raises(ModelError, match=r"expects TLS on this port: write https:// instead of http://"):
+        await connect("openai-compatible", server.url).request(REQUEST)
+
+
+@pytest.mark.parametrize("sent", [good()[:-20], b""], ids=["half", "nothing"])
+async def test_a_response_that_breaks_off(sent: bytes, raw_server: Callable[..., Any], connect: ModelFactory) -> None:
+    server = await raw_server(lambda head, body: sent)
+    with pytest.raises(
+        ModelError, match=r"closed the connection before the whole response arrived \(.*timeouts of"
+    ) as c:
+        await connect("openai-compatible", server.url).request(REQUEST)
+    assert c.value.retryable
+    assert "cannot be reached" not in str(c.value)
+
+
 async def test_connections_are_kept_and_bounded(connect: ModelFactory, serve: Any) -> None:
     server = serve()
     model = connect("openai-compatible", server.url, extra={"max_connections": 3})

@@ -14,7 +14,12 @@ import pytest
 
 from flink_skills import ConfigError, ExecutionError, ToolContext
 from flink_skills.tools.dynamic import ToolPool
-from flink_skills.tools.mcp import McpStdioServerParameters, McpToolSet, StdioConnectionParams
+from flink_skills.tools.mcp import (
+    McpStdioServerParameters,
+    McpToolSet,
+    StdioConnectionParams,
+    StreamableHTTPConnectionParams,
+)
 from tests.kit.waiting import MARGIN, until
 from tests.tools.mcp.conftest import OpenToolSet
 from tests.tools.mcp.test_hostile_http import Odd
@@ -338,6 +343,20 @@ async def test_the_status_of_a_server_that_refuses_is_named(server: Odd, status:
     error = await failure(server.url)
     assert f"HTTP {status}" in str(error)
     assert error.retryable is retryable
+
+
+async def test_a_refused_token_names_its_variable(server: Odd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "secret-1234")
+    server.status = 401
+    params = StreamableHTTPConnectionParams(server.url, {"Authorization": "Bearer ${env:SHOP_TOKEN:-none}"})
+    error = await failure(params)
+    assert "the server does not accept the token in headers: check SHOP_TOKEN. Start it" in str(error)
+    assert "secret-1234" not in str(error)
+
+
+async def test_https_at_a_port_without_tls(server: Odd) -> None:
+    error = await failure(server.url.replace("http:", "https:"))
+    assert "the server does not use TLS on this port: write http:// instead of https://" in str(error)
 
 
 @pytest.mark.row("J7")
