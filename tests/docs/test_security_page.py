@@ -231,11 +231,17 @@ def java_strings(source: str) -> Iterator[str]:
         yield _PLACEHOLDER.sub(GAP, string)
 
 
+def text_strings(source: str) -> Iterator[str]:
+    """Yield the lines of a file of messages, with a gap for each value in them."""
+    yield from (_PLACEHOLDER.sub(GAP, line) for line in source.splitlines())
+
+
 @cache
 def strings_of_code() -> tuple[str, ...]:
     found: list[str] = []
     for folder, pattern, strings in (
         ("flink_skills", "*.py", python_strings),
+        ("flink_skills", "*.txt", text_strings),
         ("java-bridge/src/main", "*.java", java_strings),
     ):
         for path in sorted(Path(ROOT, folder).rglob(pattern)):
