@@ -18,7 +18,7 @@ import pytest
 import flink_skills
 from benchmarks import plots
 from checks.evidence import compare, guarantees, missing_tests
-from deploy.check.rules.job_files import lost_events
+from deploy.check.rules.job_files import table_warnings
 from docs.navigation import read_navigation
 from flink_skills.job import read_job
 from flink_skills.telemetry import EVENT_COLUMNS, EVENT_KINDS, MAX_TEXT_LENGTH
@@ -314,7 +314,7 @@ def test_job_files_keep_failed_events(name: str, tmp_path: Path) -> None:
     file.write_text(JOBS_WITH_ERRORS[name], encoding="utf-8")
     read = read_job(file, lenient=True)
     assert read.stages
-    assert [message for stage in read.stages if (message := lost_events(read, stage))] == []
+    assert [message for stage in read.stages for message in table_warnings(read, stage)] == []
 
 
 def test_there_are_job_files_with_errors() -> None:
