@@ -34,6 +34,9 @@ TWICE_SIDE_BY_SIDE := -n $(shell echo $$((2 * $(CPUS)))) --dist loadfile
 LOWEST_TESTS := $(addprefix tests/cli/,test_validate.py test_mistakes.py test_new.py test_lock.py test_list_show.py) \
 	tests/agents/test_local.py tests/integrations/test_langchain_tools.py tests/models/test_network_models.py \
 	tests/tools/mcp tests/sources/test_sources_urls.py
+# The link to the repository in the header of the site: the remote repository "origin", without a user.
+REPOSITORY_URL ?= $(shell git remote get-url origin 2>/dev/null | sed -nE \
+	-e 's|^(ssh://)?git@([^:/]+)[:/]|https://\2/|; s|^(https?://)[^@/]*@|\1|; s|\.git$$||' -e '/^https?:/p')
 MAVEN := mvn -q -B -f java-bridge/pom.xml
 
 .PHONY: help
@@ -202,7 +205,7 @@ deploy-check: setup ## Render the manifests of deploy/ and look for what is wron
 
 .PHONY: docs
 docs: setup ## Build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	REPOSITORY_URL=$(REPOSITORY_URL) NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 .PHONY: features
 features: setup ## Run the tests of every feature and write docs/features.md

@@ -20,9 +20,9 @@ _HEAD = """\
 
 <!-- Written by docs/gen_diagnostics.py from flink_skills.skill.CODES. Change it there, then run the script. -->
 
-Diagnostics of skills and sources. Each diagnostic has a code, a severity, a location and a fix. They are
-in `AgentSkillManager.diagnostics`, in what `flink-skills validate` prints, and in the log of the TaskManager when an
-agent opens. Codes do not change their meaning.
+Look up the code of a problem in a skill or a source, and its fix. Each diagnostic has a code, a severity, a location
+and a fix. It is in `AgentSkillManager.diagnostics`, in the output of `flink-skills validate`, and in the log of the
+TaskManager when an agent opens. Codes do not change their meaning.
 
 - An `error` means that the skill or the source is not used. A `warning` is something to fix. An `info` is advice.
 - The column *lenient* counts by default, *strict* with `skills.strict` and `flink-skills validate --strict`. In strict

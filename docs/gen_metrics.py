@@ -1,4 +1,4 @@
-"""Write the tables of ``docs/reference/metrics.md`` from :mod:`flink_skills.telemetry.metric_list`.
+"""Write the tables of ``docs/reference/telemetry.md`` from :mod:`flink_skills.telemetry.metric_list`.
 
 python -m docs.gen_metrics           write the tables
 python -m docs.gen_metrics --check   exit with 1 if they differ from the list
@@ -14,7 +14,7 @@ from pathlib import Path
 from docs.generated import fill, write_or_check
 from flink_skills.telemetry.metric_list import METRICS, Metric
 
-PAGE = Path(__file__).resolve().parent / "reference" / "metrics.md"
+PAGE = Path(__file__).resolve().parent / "reference" / "telemetry.md"
 
 _SCOPES = {
     "subtask": ("Subtask metrics", "Reported by each subtask."),
@@ -58,7 +58,7 @@ def _table(metrics: Iterable[Metric], labelled: bool) -> Iterable[str]:
 
 def render(page: str) -> str:
     """Return ``page`` with current tables."""
-    return fill(page, {"metrics": tables})
+    return fill(page, {"metrics": tables}, ("kinds", "columns"))
 
 
 def main(arguments: list[str]) -> int:

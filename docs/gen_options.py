@@ -6,6 +6,7 @@ python -m docs.gen_options --check   exit with 1 when the page is not what the o
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from itertools import groupby
@@ -24,10 +25,11 @@ _HEAD = """\
 
 <!-- Written by docs/gen_options.py from flink_skills.options. Change it there, then run the script. -->
 
-Every option can be set in Flink's `config.yaml`, with `-D KEY=VALUE` on Flink's command line, with
-`agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of `flink-skills`. Code wins over Flink's
-configuration. The constant is an attribute of `flink_skills.SkillOptions`. An unknown key or a value that cannot be
-used is an error in the client, before anything is submitted.
+Look up an option: its key, its default and its effect. Every option can be set in Flink's `config.yaml`, with
+`-D KEY=VALUE` on Flink's command line, with `agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of
+`flink-skills`. Code wins over Flink's configuration. The constant of `skills.turn.max-steps` is
+`flink_skills.SkillOptions.TURN_MAX_STEPS`; another one is in parentheses. An unknown key or a value that cannot be used
+is an error in the client, before anything is submitted.
 
 How values are written:
 
@@ -89,6 +91,51 @@ _GROUPS = {
     "shell.remote": "Commands in a Kubernetes cluster",
     "user": "Custom keys",
 }
+#: Effects of reaching limits.
+_EFFECTS = {
+    "skills.turn.max-steps": "error record",
+    "skills.turn.timeout": "error record; counts again from zero after a restart",
+    "skills.turn.max-tokens": "error record",
+    "skills.turn.max-size": "error record",
+    "skills.turn.max-repeats": "error record that names the call",
+    "skills.turn.max-output-retries": "error record",
+    "skills.worker.max-in-flight": "backpressure",
+    "skills.worker.max-pending": "backpressure: events of other keys wait as well",
+    "skills.session.max-tokens": "older turns are omitted or summarized (`skills.session.strategy`)",
+    "skills.session.max-conversations": "the least recently used conversations are removed",
+    "skills.session.ttl": "the key's state and conversations are removed, and its turns are numbered from 1 again",
+    "skills.max-loaded": "the least recently used skills are unloaded",
+    "skills.model.max-concurrent": "requests wait (`limitWaitTime`)",
+    "skills.model.max-requests-per-minute": "requests wait",
+    "skills.model.max-tokens-per-minute": "requests wait",
+    "skills.worker.max-memory": "the worker is terminated; its turns resume",
+    "skills.worker.max-block": "the worker is terminated; its turns resume",
+    "skills.worker.max-silence": "the worker is killed; its turns resume",
+    "skills.worker.max-crashes": "error record",
+    "skills.shell.max-timeout": "the command ends, and its result names the limit",
+    "skills.exec.max-sessions-per-key": "a start is rejected and lists running processes",
+    "skills.exec.ttl": "the process is terminated, and its next call reports it",
+    "skills.workspace.ttl": "the key's files on that host are removed",
+    "skills.workspace.max-size": "commands end with `workspace_bytes`",
+    "skills.workspace.max-files": "commands end with `workspace_files`",
+    "skills.artifacts.max-size": "the artifact is not saved, and the result reports it",
+    "skills.store.max-size": "unused archives are evicted",
+}
+_LIMITS = """
+## Limits
+
+To derive values from a load, see [Size a job](../sizing.md). The metric `inFlight` at `skills.worker.max-in-flight`
+needs more turns in flight or subtasks, `pending` at `skills.worker.max-pending` a finer key. If `limitWaitTime` grows,
+raise the limits of models, and if `workerRestarts` grows, those of workers.
+
+| option | default | effect |
+|---|---|---|
+"""
+_WITHOUT_OPTION = """
+Limits without an option: a worker caches 10,000 sessions, in 1/16 of its memory (at least 16 MiB, or 128 MiB without a
+memory limit), and another session is sent again with the key's next turn. Answers that wait because outputs are blocked
+use 1/16 of the TaskManager's heap per job, and then a file below `io.tmp.dirs`.
+"""
 #: Of options that nobody has put into a group yet.
 _OTHER = "Others"
 _ORDER = [*dict.fromkeys(_GROUPS.values()), _OTHER]
@@ -102,9 +149,11 @@ def render() -> str:
     options = sorted(
         [*SkillOptions.families(), *SkillOptions.all()], key=lambda one: (_ORDER.index(_group(one)), _key(one))
     )
-    parts = [_HEAD]
+    limits = {_key(option): option for option in options}
+    rows = [f"| `{key}` | {_default(limits[key])} | {effect} |\n" for key, effect in _EFFECTS.items()]
+    parts = [_HEAD, _LIMITS, *rows, _WITHOUT_OPTION]
     for group, members in groupby(options, key=_group):
-        parts.append(f"\n## {group}\n\n| key | constant | kind | default | meaning |\n|---|---|---|---|---|\n")
+        parts.append(f"\n## {group}\n\n| key | kind | default | meaning |\n|---|---|---|---|\n")
         parts += [_row(option, constants[id(option)]) for option in members]
     return "".join(parts)
 
@@ -119,8 +168,14 @@ def _group(option: _Declared) -> str:
 
 
 def _row(option: _Declared, constant: str) -> str:
-    cells = (f"`{_key(option)}`", f"`{constant}`", _kind(option), _default(option), option.doc)
+    key = _key(option)
+    named = "" if constant == _constant(key) else f" (`{constant}`)"
+    cells = (f"`{key}`{named}", _kind(option), _default(option), option.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _constant(key: str) -> str:
+    return re.sub(r"[.-]", "_", key.removeprefix("skills.")).upper()
 
 
 def _kind(option: _Declared) -> str:

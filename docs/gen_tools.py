@@ -22,12 +22,13 @@ PAGE = Path(__file__).resolve().parent / "reference" / "tools.md"
 
 _SKILL = "a-skill"
 _HEAD = """\
-# Tools for skills
+# Schemas of tools for skills
 
 <!-- Written by docs/gen_tools.py from the tools. Change them there, then run the script. -->
 
-Every tool with the words and the schema that a model gets, at default options. [Tools](../tools.md) says what they do,
-and how to choose between them. Where the schema names the skills that the model may use, this page says *a skill*.
+Look up the description and the schema of a tool that a model gets, at default options. [Tools for
+skills](../skill-tools.md) helps to choose between them. If the schema names the skills of the model, this page says *a
+skill*.
 
 """
 

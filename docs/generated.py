@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 __all__ = ["fill", "write_or_check"]
@@ -15,13 +15,18 @@ __all__ = ["fill", "write_or_check"]
 _PART = re.compile(r"<!-- generated: (?P<name>[\w-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 
 
-def fill(page: str, parts: Mapping[str, Callable[[], str]]) -> str:
-    """``page`` with what each of ``parts`` gives in its place. Raises ValueError for a place without a part, and for a
-    part without a place."""
+def fill(page: str, parts: Mapping[str, Callable[[], str]], others: Collection[str] = ()) -> str:
+    """Return ``page`` with the result of each of ``parts`` in its place. Other scripts write the places ``others``.
+
+    Raises:
+        ValueError: A place has no part, or a part has no place.
+    """
     filled = set()
 
     def part(match: re.Match[str]) -> str:
         name = match["name"]
+        if name in others:
+            return match[0]
         if name not in parts:
             raise ValueError(f"there is nothing to generate for {name!r}: remove its place")
         filled.add(name)

@@ -49,7 +49,7 @@ _CALLED = ("tool", "command", "step", "skill")
 EVENT_COLUMNS = (
     EventColumn("version", "INT", (), "Version of the event format: 1."),
     EventColumn("id", "STRING", (), "ID of the event. It stays the same if a failover emits the event again."),
-    EventColumn("kind", "STRING", (), "Kind of the event, see [Kinds](#kinds)."),
+    EventColumn("kind", "STRING", (), "Kind of the event, see [Kinds](#event-kinds)."),
     EventColumn("at", "TIMESTAMP_LTZ(3)", (), "Start time. In records: milliseconds since 1970."),
     EventColumn("duration_ms", "DOUBLE", _TIMED, "Duration in milliseconds."),
     EventColumn("status", "STRING", (), "`ok` or `error`."),
@@ -108,7 +108,7 @@ EVENT_COLUMNS = (
         "detail",
         "STRING",
         (),
-        "Further fields as JSON, see [Detail](#detail). Null if there are none.",
+        "Further fields as JSON, see [Detail](#event-detail). Null if there are none.",
     ),
     EventColumn("cache_read_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens read from a cache."),
     EventColumn("cache_write_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens written to a cache."),

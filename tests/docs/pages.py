@@ -7,7 +7,7 @@ A comment on the line before a fence marks a block:
     <!-- run: kafka -->     needs a broker, see walk.py; so do the other words of the tutorial (test_tutorial.py)
     <!-- file: NAME -->     written to the folder in which the page runs
     <!-- output -->         what the block before prints on stdout
-    <!-- not run: WHY -->   a block that nothing here can run; the reasons are in test_docs.py
+    <!-- not run: WHY -->   a block that nothing here can run; the reasons are in test_blocks.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Examines the internals of cli.app on purpose.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import subprocess
@@ -19,9 +18,20 @@ import pytest
 import flink_skills
 from benchmarks import plots
 from checks.evidence import compare, guarantees, missing_tests
+from deploy.check.rules.job_files import table_warnings
+from docs.navigation import read_navigation
+from flink_skills.job import read_job
 from flink_skills.telemetry import EVENT_COLUMNS, EVENT_KINDS, MAX_TEXT_LENGTH
-from tests.docs.navigation import pages_of, read_navigation
-from tests.docs.pages import ROOT, Block, Fence, all_pages, anchors_of, blocks_of, fences_of, links_of, name_of
+from tests.docs.pages import (
+    ROOT,
+    Block,
+    all_pages,
+    anchors_of,
+    blocks_of,
+    links_of,
+    name_of,
+    yaml_of,
+)
 
 SEPARATOR = "---- end of block ----"
 SECONDS = 300
@@ -202,8 +212,10 @@ def test_every_option_that_is_mentioned_exists() -> None:
 
 
 def test_api_reference_has_every_public_name() -> None:
-    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^::: flink_skills\.(\w+)$", text, re.MULTILINE))
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference").glob("api-*.md")]
+    found = re.findall(r"^::: (\S+)$", "\n".join(pages), re.MULTILINE)
+    assert len(set(found)) == len(found)
+    listed = {name.removeprefix("flink_skills.") for name in found if name.count(".") == 1}
     # The errors are one entry: their module, whose docstring is the tree.
     errors = {name for name in flink_skills.__all__ if name.endswith("Error")}
     assert listed == {*flink_skills.__all__, "errors"} - errors - {"__version__"}
@@ -280,23 +292,48 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 def test_navigation_has_every_page() -> None:
-    there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    assert set(pages_of(read_navigation())) == there
+    there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} - {"features.md"}
+    assert sorted(page.path for page in read_navigation().pages()) == sorted(there)
+
+
+def jobs_with_errors() -> dict[str, str]:
+    """Return the text of each job file of the repository and of its pages that has a table of errors."""
+    files = [*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("deploy/overlays/*/*.yaml")]
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+    for page in all_pages():
+        texts |= {f"{name_of(page)}, block {number}": text for number, text in enumerate(yaml_of(page))}
+    return {name: text for name, text in texts.items() if re.search(r"^errors:.*table", text, re.M | re.S)}
+
+
+JOBS_WITH_ERRORS = jobs_with_errors()
+
+
+@pytest.mark.parametrize("name", JOBS_WITH_ERRORS)
+def test_job_files_keep_failed_events(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOBS_WITH_ERRORS[name], encoding="utf-8")
+    read = read_job(file, lenient=True)
+    assert read.stages
+    assert [message for stage in read.stages for message in table_warnings(read, stage)] == []
+
+
+def test_there_are_job_files_with_errors() -> None:
+    assert {"README.md, block 0", "deploy/overlays/production/job.yaml"} <= JOBS_WITH_ERRORS.keys()
 
 
 MAX_WORDS = 1_500
-# Lists of evidence: one entry for each guarantee or feature, with its tests.
-LISTS = {"guarantees.md", "features.md"}
+# Lists: one entry for each guarantee, feature, attack or message.
+LISTS = {"guarantees.md", "features.md", "attacks.md", "troubleshooting.md"}
 _BLOCK = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"`[^`]*`")
+_CODE = re.compile(r"`[^`\n]*`")
 _GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 _ADDRESS = re.compile(r"\]\([^)]*\)|https?://\S+")
 
 
 def guides() -> list[str]:
-    """Return the pages of all sections except the reference."""
-    sections = [entry for entry in read_navigation() if not (isinstance(entry, dict) and "Reference" in entry)]
-    return sorted(set(pages_of(sections)) - LISTS)
+    """Return the pages of all tabs except the reference."""
+    tabs = [tab for tab in read_navigation().groups() if tab.title != "Reference"]
+    return sorted({page.path for tab in tabs for page in tab.pages()} - LISTS)
 
 
 def words_in(text: str) -> int:
@@ -349,7 +386,7 @@ def test_rows_without_their_evidence_are_reported() -> None:
 
 
 PAGE = ROOT / "docs" / "events.md"
-REFERENCE = ROOT / "docs" / "reference" / "events.md"
+REFERENCE = ROOT / "docs" / "reference" / "telemetry.md"
 
 
 def test_the_tables_are_current() -> None:
@@ -365,7 +402,7 @@ def test_a_table_that_is_not_current_is_found() -> None:
 
 
 def test_every_kind_has_its_detail() -> None:
-    section = REFERENCE.read_text(encoding="utf-8").partition("## Detail")[2]
+    section = REFERENCE.read_text(encoding="utf-8").partition("## Event detail")[2].partition("\n## ")[0]
     described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert {*described, "step"} == set(EVENT_KINDS), "a step has no detail"
 
@@ -379,83 +416,6 @@ def test_columns_in_sql_exist() -> None:
     names = {column.name for column in EVENT_COLUMNS}
     (select,) = re.findall(r"SELECT (.*?) FROM events", PAGE.read_text(encoding="utf-8"))
     assert {name.strip(" `") for name in select.split(",")} <= names
-
-
-CODE = {"python", "bash", "sh", "console", "shell"}
-MARK = re.compile(r"^<!-- (?P<kind>run|file|output|not run)(?:: (?P<argument>[^>]*))? -->$")
-#: Why a block is not run, in the words of its mark. Another reason needs a line here.
-REASONS = {
-    "needs a Kubernetes cluster",
-    "needs a model server",
-    "needs a package index",
-    "needs a package of yours",
-    "needs a tracing backend",
-    "needs an object store of yours",
-    "needs Docker",
-    "needs the savepoint of a job",
-    "needs the events of a job",
-    "needs Flink's own command line",
-    "starts a server that stays",
-}
-#: What a block of nothing but these programs needs; such a block needs no mark.
-PROGRAMS = {
-    ".": "the environment of the reader",
-    "docker": "Docker",
-    "git": "a remote repository",
-    "helm": "a cluster",
-    "kubectl": "a cluster",
-    "make": "the checkout that runs these tests",
-    "mvn": "the checkout that runs these tests",
-    "pip": "a package index",
-    "python3 -m venv": "a package index",
-}
-_NO_COMMAND = re.compile(r"^(#.*|\s.*|)$")
-
-
-def reason_not_to_run(fence: Fence) -> str | None:
-    """Why the block is not run; None for one that has to be."""
-    if (mark := MARK.match(fence.above)) and mark["kind"] == "not run":
-        assert mark["argument"] in REASONS, f"{mark['argument']!r} is no reason of tests/docs/test_docs.py"
-        return mark["argument"]
-    # A line that goes on belongs to the command above it.
-    lines = re.sub(r"\\\n", " ", fence.text).split("\n")
-    commands = [line for line in lines if not _NO_COMMAND.match(line)]
-
-    def need_of(line: str) -> str:
-        return next((need for program, need in PROGRAMS.items() if line.startswith(f"{program} ")), "")
-
-    needs = {need_of(line) for line in commands}
-    return " and ".join(sorted(needs)) if needs and "" not in needs else None
-
-
-@pytest.mark.parametrize("name", [name_of(page) for page in all_pages()])
-def test_every_block_of_code_is_run_or_says_why_not(name: str) -> None:
-    for fence in fences_of(ROOT / name):
-        mark = MARK.match(fence.above)
-        if fence.language in CODE and not (mark and mark["kind"] != "not run"):
-            said = reason_not_to_run(fence)
-            assert said, f"{name}:{fence.line}: mark it with <!-- run --> or <!-- not run: REASON -->\n{fence.text}"
-
-
-@pytest.mark.parametrize("name", [name_of(page) for page in all_pages()])
-def test_json_is_json(name: str) -> None:
-    for fence in fences_of(ROOT / name):
-        if fence.language == "json":
-            try:
-                json.loads(fence.text)
-            except ValueError:  # a record on each line
-                for line in filter(None, fence.text.split("\n")):
-                    json.loads(line)
-
-
-def test_reasons_are_used() -> None:
-    given = {
-        mark["argument"]
-        for page in all_pages()
-        for fence in fences_of(page)
-        if (mark := MARK.match(fence.above)) and mark["kind"] == "not run"
-    }
-    assert REASONS - given == set(), "remove what no page needs"
 
 
 def test_plots_are_those_of_the_tables() -> None:

@@ -16,7 +16,7 @@ from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.cluster
 
-PAGE = ROOT / "docs/kafka-python.md"
+PAGE = ROOT / "docs/jobs.md"
 
 
 def test_each_job_of_the_page_answers_every_order_once() -> None:

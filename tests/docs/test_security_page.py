@@ -133,7 +133,7 @@ def test_every_level_has_a_row() -> None:
 
 
 def test_names_in_the_page_exist() -> None:
-    for page in (PAGE, ROOT / "docs/tool-access.md"):
+    for page in (PAGE, ROOT / "docs/approvals.md"):
         for path in re.findall(r"`(tests/[\w/.]+)`", page.read_text(encoding="utf-8")):
             assert (ROOT / path).exists(), path
 
@@ -189,7 +189,7 @@ def test_the_sandbox_template_denies_the_network() -> None:
     )
 
 
-PAGES = (ROOT / "docs/troubleshooting.md", ROOT / "docs/troubleshooting-commands.md")
+TROUBLESHOOTING = ROOT / "docs/troubleshooting.md"
 HEADER = "| Message | Cause | Fix |"
 #: Stands for a part of a message that differs, on the page and in the strings of the code.
 GAP = "…"
@@ -197,15 +197,15 @@ _PLACEHOLDER = re.compile(r"%(?:\.\d+)?[sdrgfi]|\{\w*\}|%0?\d*x")
 _JAVA_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 
-def lines_of_pages() -> list[str]:
-    return [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+def lines_of_page() -> list[str]:
+    return TROUBLESHOOTING.read_text(encoding="utf-8").splitlines()
 
 
 def quoted_messages() -> list[str]:
     """Return the messages in the first column of the tables of messages."""
     messages: list[str] = []
     in_table = False
-    for line in lines_of_pages():
+    for line in lines_of_page():
         in_table = line == HEADER or (in_table and line.startswith("|"))
         if in_table and line != HEADER and not line.startswith("|---"):
             messages += re.findall(r"`([^`]+)`", line.split(" | ")[0])
@@ -233,11 +233,17 @@ def java_strings(source: str) -> Iterator[str]:
         yield _PLACEHOLDER.sub(GAP, string)
 
 
+def text_strings(source: str) -> Iterator[str]:
+    """Yield the lines of a file of messages, with a gap for each value in them."""
+    yield from (_PLACEHOLDER.sub(GAP, line) for line in source.splitlines())
+
+
 @cache
 def strings_of_code() -> tuple[str, ...]:
     found: list[str] = []
     for folder, pattern, strings in (
         ("flink_skills", "*.py", python_strings),
+        ("flink_skills", "*.txt", text_strings),
         ("java-bridge/src/main", "*.java", java_strings),
     ):
         for path in sorted(Path(ROOT, folder).rglob(pattern)):
@@ -257,15 +263,15 @@ def test_quoted_message_is_in_the_code(message: str) -> None:
     assert is_in_code(message), f"no string of the code has {message!r}: quote the message that users see"
 
 
-def test_pages_have_messages() -> None:
+def test_the_page_has_messages() -> None:
     assert len(quoted_messages()) > 50
     assert not is_in_code("the flux capacitor of … is empty")
 
 
-def test_pages_have_every_exit_code_of_a_worker() -> None:
+def test_the_page_has_every_exit_code_of_a_worker() -> None:
     source = (ROOT / "flink_skills/worker/watchdog.py").read_text(encoding="utf-8")
     codes = set(re.findall(r"^[A-Z][A-Z_]* = (\d+)$", source, re.MULTILINE))
-    rows = re.findall(r"^\| (\d+)\b", "\n".join(lines_of_pages()), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+)\b", "\n".join(lines_of_page()), re.MULTILINE)
     assert codes
     assert codes <= set(rows)
 

@@ -16,8 +16,8 @@ import org.apache.flink.metrics.MetricGroup;
  * record) and {@code workerRestarts}, gauges {@code inFlight}, {@code usedCapacity} and {@code
  * pending}, and the metrics that workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups
  * of their labels, such as {@code skill.<name>.commands}. They are listed in
- * docs/reference/metrics.md. Custom metrics are in the group {@code agent.<id>.user}, their gauges
- * in {@code worker.<index>.agent.<id>.user}.
+ * docs/reference/telemetry.md. Custom metrics are in the group {@code agent.<id>.user}, their
+ * gauges in {@code worker.<index>.agent.<id>.user}.
  */
 public final class AgentMetrics {
   private final Counter turns;
