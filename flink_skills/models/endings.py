@@ -31,20 +31,11 @@ _STOPS = frozenset({"stop", "endturn", "stopsequence", "compaction", "complete",
 _CALLS = frozenset({"toolcalls", "toolcall", "tooluse", "functioncall"})
 # Names whose words say something else, or nothing.
 _EXACT = {
-    **dict.fromkeys((*_STOPS, *_CALLS), AnswerEnd.COMPLETE),
-    "errorlimit": AnswerEnd.CUT,
-    "incomplete": AnswerEnd.CUT,
-    "continuation": AnswerEnd.CUT,
-    "notfinished": AnswerEnd.CUT,
-    **dict.fromkeys(("timelimit", "maxtime", "maxnewtokens", "repetition", "budgetexceeded"), AnswerEnd.CUT),
-    # The states of an answer that has not ended.
-    **dict.fromkeys(("inprogress", "queued"), AnswerEnd.FAILED),
-    "functioncallfilter": AnswerEnd.FAILED,
+    **dict.fromkeys((*_STOPS, *_CALLS, "unload", "invalid"), AnswerEnd.COMPLETE),
+    **dict.fromkeys(("errorlimit", "continuation", "notfinished", "maxtime", "repetition"), AnswerEnd.CUT),
+    **dict.fromkeys(("inprogress", "queued", "functioncallfilter", "other", "imageother", "noimage"), AnswerEnd.FAILED),
+    **dict.fromkeys(("missingthoughtsignature", "oom"), AnswerEnd.FAILED),
     "language": AnswerEnd.FILTERED,
-    "other": AnswerEnd.FAILED,
-    "imageother": AnswerEnd.FAILED,
-    "noimage": AnswerEnd.FAILED,
-    "missingthoughtsignature": AnswerEnd.FAILED,
     "suspended": AnswerEnd.PAUSED,
 }
 _WORDS = (
@@ -52,22 +43,26 @@ _WORDS = (
     (
         AnswerEnd.FILTERED,
         (
-            *("filter", "safety", "refus", "block", "prohibit", "guardrail", "moderat", "sensitive", "recitation"),
-            *("spii", "toxic", "armor", "policy", "violation", "harm", "flagged", "censor", "copyright"),
+            *("filter", "safe", "refus", "block", "prohibit", "guardrail", "moderat", "sensitive", "recitation"),
+            *("pii", "toxic", "armor", "policy", "violat", "harm", "flagged", "censor", "copyright", "blacklist"),
+            *("inappropriate", "denied", "disallow", "profan", "jailbreak", "injection", "hatespeech", "risk"),
+            *("protected", "offensive"),
         ),
     ),
     (
         AnswerEnd.FAILED,
         (
             *("error", "fail", "malformed", "insufficient", "unavailable", "overload", "abort", "cancel", "timeout"),
-            *("interrupt", "unexpected", "toomany", "ratelimit", "exception"),
+            *("interrupt", "unexpected", "toomany", "ratelimit", "exception", "quota", "deadline", "resource"),
+            *("invalid", "unparsable", "unparseable", "throttl", "crash", "kill", "evict", "preempt", "shutdown"),
+            *("died", "dead", "disconnect", "internal", "unload", "userstop", "byuser", "badfunction", "badtool"),
         ),
     ),
     (
         AnswerEnd.CUT,
         (
-            *("length", "maxtoken", "maxoutput", "maxcompletion", "maxlen", "maxcontext", "tokenlimit", "contextlimit"),
-            *("contextwindow", "truncat"),
+            *("length", "max", "limit", "truncat", "context", "budget", "exceed", "exhaust", "overflow", "toolong"),
+            *("incomplete", "partial", "unfinished", "cutoff"),
         ),
     ),
 )
@@ -80,7 +75,6 @@ _MAX_LENGTH = 200
 _SHOWN = 300
 
 
-@lru_cache(maxsize=256)
 def end_of(reason: str) -> AnswerEnd:
     """Return what the reason of a provider means. A reason that is not known is that of a complete answer.
 
@@ -90,11 +84,16 @@ def end_of(reason: str) -> AnswerEnd:
     >>> end_of("MAX_TOKENS"), end_of("content_filter: hate"), end_of("error: MALFORMED_FUNCTION_CALL")
     (<AnswerEnd.CUT: 'length'>, <AnswerEnd.FILTERED: 'content_filter'>, <AnswerEnd.FAILED: 'error'>)
     """
+    # Models of users return anything.
+    return _end_of(str(reason or "")[:_MAX_LENGTH])
+
+
+@lru_cache(maxsize=256)
+def _end_of(reason: str) -> AnswerEnd:
     found = (end for name in reversed([*_names(reason)]) if (end := _end(name)) is not AnswerEnd.COMPLETE)
     return next(found, AnswerEnd.COMPLETE)
 
 
-@lru_cache(maxsize=256)
 def neutral_reason(reason: str) -> str:
     """Return the name of a reason that is the same for all providers. An unknown reason keeps its name.
 
@@ -154,7 +153,7 @@ def _reject(response: ModelResponse, model: str, end: AnswerEnd, reason: str, *,
 
 
 def _names(reason: str) -> Iterator[str]:
-    for part in _SEPARATOR.split(str(reason or "")[:_MAX_LENGTH].casefold()):
+    for part in _SEPARATOR.split(reason[:_MAX_LENGTH].casefold()):
         yield _PREFIX.sub("", _NO_LETTER.sub("", part))
 
 

@@ -34,6 +34,8 @@ _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
 _PART = r"(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)%s)?"
 _DURATION = re.compile("".join(_PART % unit for unit in ("d", "h", "m(?!s)", "s", "ms", "(?:us|µs|μs)", "ns")))
 _SCALES = (86_400.0, 3_600.0, 60.0, 1.0, 1e-3, 1e-6, 1e-9)
+# The word for a unit behind a blank.
+_UNIT = re.compile(r"\s+(ms|[dhms](?!illi))[a-z]*")
 _INSTANT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,9})?"
     r"(?:[Zz]|([+-][0-9]{2}):?([0-9]{2}))"
@@ -42,7 +44,7 @@ _INSTANT = re.compile(
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds after which a provider accepts the request again, or None if it does not say."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+    for name, scale in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
         if (seconds := seconds_of(headers.get(name), scale, headers.get("date"))) is not None:
             return seconds
     return None
@@ -68,17 +70,16 @@ def pause_of(headers: Mapping[str, str]) -> float | None:
         if left is not None and left < 1 and (seconds := _until(headers.get(reset), headers.get("date"))) is not None:
             found.append(seconds)
     for prefix in ("x-ratelimit", "ratelimit"):
-        at = _number(headers.get(f"{prefix}-reset"))
-        if at is not None and not _number(headers.get(f"{prefix}-remaining")):
-            # A number of seconds, or an instant in seconds or milliseconds since 1970.
-            instant = at / 1000 if at > 1e11 else at
-            now = _date(headers.get("date") or "") or time.time()
-            found.append(max(0.0, instant - now) if instant > 1e9 else instant)
+        at = headers.get(f"{prefix}-reset")
+        if _number(at) is not None and not _number(headers.get(f"{prefix}-remaining")):
+            found.append(seconds_of(at, 1.0, headers.get("date")) or 0.0)
     return max(found, default=None)
 
 
 def seconds_of(value: Any, scale: float = 1.0, sent: str | None = None) -> float | None:
     """Return the seconds of a pause: a number, a duration such as ``37s``, or a date. Return None for any other value.
+
+    A number above 1e9 is an instant in seconds or milliseconds since 1970.
 
     Args:
         value: A header or a field in a body.
@@ -90,14 +91,14 @@ def seconds_of(value: Any, scale: float = 1.0, sent: str | None = None) -> float
     try:
         seconds = float(value) * scale
     except (ValueError, OverflowError):
-        text = str(value)[:_MAX_LENGTH]
-        if (found := _until(text, sent)) is not None:
+        text = _UNIT.sub(r"\1", str(value)[:_MAX_LENGTH].strip(' "'))
+        if (found := _until(text[2:].lower() if text.startswith("PT") else text, sent)) is not None:
             return found
-        moment = _date(text)
-        if moment is None:
+        if (moment := _date(text)) is None:
             return None
-        now = _date(sent or "")
-        seconds = moment - (time.time() if now is None else now)
+        seconds = moment - _now(sent)
+    if seconds > _MAX_SECONDS:
+        seconds = seconds / (1000 if seconds > 1e11 else 1) - _now(sent)
     return min(max(0.0, seconds), _MAX_SECONDS) if math.isfinite(seconds) else None
 
 
@@ -117,10 +118,12 @@ def _until(text: str | None, sent: str | None) -> float | None:
     if found := _DURATION.fullmatch(text):
         return sum(float(part) * scale for part, scale in zip(found.groups(), _SCALES, strict=True) if part)
     moment = _instant(text)
-    if moment is None:
-        return None
-    now = _date(sent) if sent is not None else None
-    return max(0.0, moment - (time.time() if now is None else now))
+    return None if moment is None else max(0.0, moment - _now(sent))
+
+
+def _now(sent: str | None) -> float:
+    now = _date(sent or "")
+    return time.time() if now is None else now
 
 
 @lru_cache(maxsize=64)
@@ -157,11 +160,14 @@ _FIELDS = 100
 
 # Fields that contain another part, and fields with words. Only letters and digits in their names are compared.
 _INNER = ("error", "errors", "detail", "message", "baseresp", "metadata", "details", "raw")
-_TEXTS = ("message", "detail", "msg", "statusmsg", "errordescription", "errormessage", "description", "reason")
+_TEXTS = (
+    *("message", "detail", "msg", "statusmsg", "errordescription", "errormessage", "description", "reason"),
+    *("errormsg", "faultstring"),
+)
 _NUMBERS = ("code", "status", "statuscode", "status_code", "statusCode", "httpstatus", "errorcode")
 _STATED = frozenset(_NUMBERS)
 _NAMES = ("code", "errorcode", "status", "reason", "type", "error")
-_PAUSES = {"retryafterms": 0.001, "retryafter": 1.0, "retrydelay": 1.0}
+_PAUSES = {"retryafterms": 0.001, "retryafter": 1.0, "retryafterseconds": 1.0, "retrydelay": 1.0}
 # Parts that identify a status in names and in words. The first match counts.
 _BY_WORDS = {
     429: "ratelimit|toomanyrequests|throttl|insufficientquota|quotaexceeded|currentquota|exhausted",
@@ -274,7 +280,9 @@ def phrase_of(status: int) -> str:
 
 
 def _declares_error(body: Mapping[str, Any]) -> bool:
-    error = body.get("error")
+    error, more = body.get("error"), body.get("x_groq")
+    if isinstance(more, dict) and more.get("error"):
+        return True
     if any(error.values()) if isinstance(error, dict) else error:
         return True
     base = body.get("base_resp")
@@ -305,7 +313,8 @@ def _levels(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
     elif isinstance(value, Mapping):
         level = {_letters(name): of for name, of in islice(value.items(), _FIELDS)}
         yield level
-        for inner in (*(level.get(name) for name in _INNER), _of_choice(level)):
+        known = [level[name] for name in _INNER if name in level] + [_of_choice(level)]
+        for inner in known if any(known) else [of for of in level.values() if isinstance(of, Mapping)]:
             yield from _levels(inner, depth + 1)
 
 
@@ -390,6 +399,9 @@ def _words(value: Any, depth: int = 0) -> str:
     if isinstance(place := level.get("loc"), list):
         found.insert(0, ".".join(map(str, place[:_FIELDS])))
     found = [text for at, text in enumerate(found) if text and text not in found[:at]]
+    if not found:
+        # A wrapper of a proxy or a gateway.
+        found = [*filter(None, (_words(of, depth + 1) for of in level.values() if isinstance(of, Mapping)))][:1]
     if not found:
         found = [str(level[name]) for name in ("code", "type", "status") if isinstance(level.get(name), str)]
     return ": ".join(found)[:_READ]

@@ -44,10 +44,12 @@ def arguments_of(value: Any) -> Mapping[str, Any] | str:
         return {}
     if isinstance(value, str):
         try:
-            found = model_json(value)
+            found = model_json(value, strict=False)
+            # Some servers encode the object twice, or write "null" for no arguments.
+            found = model_json(found, strict=False) if isinstance(found, str) and found else found
         except ValueError:
             return value
-        return found if isinstance(found, dict) else value
+        return found if isinstance(found, dict) else value if found else {}
     try:
         check_size(value)
     except TooLargeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +24,20 @@ _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "
 _SCHEMA = frozenset({"contains", "else", "if", "items", "not", "propertyNames", "then"})
 _SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-_VALUES = frozenset({"const", "default", "enum", "example", "examples"})
+# Tests for the values of other keywords.
+_FITS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("$comment", "$id", "description", "format", "pattern", "title"), lambda of: isinstance(of, str)),
+    **dict.fromkeys(("maximum", "minimum"), lambda of: type(of) in (int, float)),
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum"), lambda of: isinstance(of, (int, float))),
+    **dict.fromkeys(("maxItems", "minItems", "maxLength", "minLength"), lambda of: type(of) is int and of >= 0),
+    **dict.fromkeys(("maxProperties", "minProperties"), lambda of: type(of) is int and of >= 0),
+    **dict.fromkeys(("additionalProperties", "deprecated", "readOnly"), lambda of: isinstance(of, bool)),
+    **dict.fromkeys(("uniqueItems", "writeOnly"), lambda of: isinstance(of, bool)),
+    **dict.fromkeys(("enum", "examples"), lambda of: isinstance(of, list) and bool(of)),
+    "multipleOf": lambda of: type(of) in (int, float) and of > 0,
+    "additionalItems": lambda of: False,
+}
+_VALUES = frozenset({"const", "default", "example"})
 _MAX_DEPTH = 64
 # Alternatives within alternatives.
 _MAX_MERGED = 8
@@ -188,8 +201,6 @@ def _accepted(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any
         read = value if key in _VALUES else _keyword(key, value, root, depth + 1)
         if read is not None or key in _VALUES:
             found[key] = read
-    if not isinstance(found.get("enum", [None]), list) or found.get("enum") == []:
-        del found["enum"]
     for bound in ("Minimum", "Maximum"):
         # Draft 4 has a flag next to the value.
         if isinstance(exclusive := found.get(f"exclusive{bound}"), bool):
@@ -205,12 +216,14 @@ def _accepted(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any
 def _keyword(key: str, value: Any, root: Mapping[str, Any], depth: int) -> Any:
     """Return the value of a keyword in draft 2020-12. Return None for one without a meaning there."""
     if key == "type":
-        kinds = [kind for kind in ([value] if isinstance(value, str) else value or ()) if kind in _TYPES]
-        return (value if isinstance(value, str) else kinds) if kinds else None
+        # Gemini's schemas have names in upper case.
+        kinds = [str(kind).lower() for kind in (value if isinstance(value, list) else [value])]
+        known = [kind for kind in dict.fromkeys(kinds) if kind in _TYPES]
+        return known[0] if known and isinstance(value, str) else known or None
     if key == "$ref":
         return value if _is_known(value, root) else None
     if key == "required":
-        return [name for name in value if isinstance(name, str)] if isinstance(value, list) else None
+        return list(dict.fromkeys(of for of in value if isinstance(of, str))) if isinstance(value, list) else None
     if key == "items" and isinstance(value, list):
         # A tuple of earlier drafts.
         members = [_accepted(member, root, depth) for member in value]
@@ -221,4 +234,5 @@ def _keyword(key: str, value: Any, root: Mapping[str, Any], depth: int) -> Any:
         return [_accepted(member, root, depth) for member in value] if isinstance(value, list) and value else None
     if key in _NAMED:
         return {name: _accepted(of, root, depth) for name, of in value.items()} if isinstance(value, Mapping) else None
-    return None if key == "additionalItems" else value
+    fits = _FITS.get(key)
+    return value if fits is None or fits(value) else None

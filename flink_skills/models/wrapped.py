@@ -19,13 +19,22 @@ _MARKS = (
     ("◁think▷", "◁/think▷"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+)
+# Marks around the answer behind thoughts.
+_ANSWERS = (
+    *((f"<{tag}>", f"</{tag}>") for tag in ("answer", "response")),
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
 )
 _EITHER = {opening: re.compile(f"({re.escape(opening)})|{re.escape(closing)}") for opening, closing in _MARKS}
 _LONGEST = max(len(mark) for marks in _MARKS for mark in marks)
 _FIRST = tuple({opening[0] for opening, _ in _MARKS})
 _BLANK = re.compile(r"\s*")
-# Marks that are examined for the code around them. A hostile text may have thousands.
+# Marks that are examined for the code around them, and marks that are counted. A hostile text may have millions.
 _EXAMINED = 64
+_COUNTED = 10_000
 _LINE = 200
 
 
@@ -87,7 +96,15 @@ def without_thoughts(text: str) -> str:
     at = _behind_thoughts(text, 0)
     if not at and (end := _behind_unopened(text)):
         at = _behind_thoughts(text, end)
-    return text[at:] if at else text
+    return _unwrapped(text[at:]) if at else text
+
+
+def _unwrapped(answer: str) -> str:
+    """Return the answer behind thoughts without the marks around it, which some models write."""
+    for opening, closing in _ANSWERS:
+        if answer.startswith(opening):
+            return answer[len(opening) :].rstrip().removesuffix(closing).strip()
+    return answer
 
 
 def _behind_thoughts(text: str, at: int) -> int:
@@ -117,6 +134,10 @@ def _thought_end(text: str, at: int, opening: str) -> int:
     for number, mark in enumerate(_EITHER[opening].finditer(text, at)):
         if not mark[1]:
             last = mark.end()
+        if number > _COUNTED:
+            closing = dict(_MARKS)[opening]
+            end = text.rfind(closing, at)
+            return end + len(closing) if end >= 0 else len(text)
         if number < _EXAMINED and _is_quoted(text, mark.start(), mark.end()):
             continue
         depth += 1 if mark[1] else -1

@@ -163,6 +163,12 @@ SPLIT = [
     ("<think>I write <think> first</think>Hello", "Hello"),
     ("<think>I end with `</think>` later</think>Hello", "Hello"),
     ("<think>it`s fine</think>Hello", "Hello"),
+    ("<think>plan</think>\n<answer>\nHello\n</answer>\n", "Hello"),
+    ("<think>plan</think>\n\n<response>\nHello\n</response>\n", "Hello"),
+    ("<|START_THINKING|>plan<|END_THINKING|><|START_RESPONSE|>Hello<|END_RESPONSE|>", "Hello"),
+    ("<|begin_of_thought|>plan<|end_of_thought|>\n<|begin_of_solution|>Hello<|end_of_solution|>", "Hello"),
+    ("<|channel|>analysis<|message|>plan<|end|><|start|>assistant<|channel|>final<|message|>Hello", "Hello"),
+    ("<|inner_prefix|>plan<|inner_suffix|>Hello", "Hello"),
     ("<think>```python\nx\n```\n</think>```python\ny\n```", "```python\ny\n```"),
     # All of these are text.
     ("Hello", "Hello"),
@@ -175,6 +181,7 @@ SPLIT = [
     ("```xml\nx</think>\n```\ndone", "```xml\nx</think>\n```\ndone"),
     ("```xml\n<think>x</think>\n```", "```xml\n<think>x</think>\n```"),
     ('{"tag": "a</think>b"}', '{"tag": "a</think>b"}'),
+    ("<answer>Hello</answer>", "<answer>Hello</answer>"),
     ("", ""),
 ]
 
@@ -273,6 +280,11 @@ async def test_an_action_behind_a_thought_is_read(schema: Any) -> None:
     ):
         assert response.text == ("Hello" if schema is None else '{"n": 1}')
     assert heard(deltas) == response.text
+
+
+async def test_only_the_first_marks_of_a_thought_are_counted() -> None:
+    text = "<think>" * 11_000 + "plan</think>Hello"
+    assert (await NativeCalls(Says(text)).request(request())).text == "Hello"
 
 
 @pytest.mark.parametrize("mark", ["<think></think>", "</think>", "`</think>", "<think>", "<thinking><think>", " "])

@@ -35,12 +35,13 @@ from flink_skills.models.results import (
     in_sequence,
     instead_of_answer,
     joined,
+    number_of,
 )
 from flink_skills.models.schemas import is_strict, schema_name, tool_schema
 from flink_skills.models.well_formed import sent_name
 from flink_skills.models.wires.json_bytes import dump, object_of
 from flink_skills.models.wires.media_parts import chat_part, heading, user_content
-from flink_skills.models.wires.pieces import content_text, is_thought
+from flink_skills.models.wires.pieces import content_text, is_thought, stated_reason
 from flink_skills.models.wires.streams import ChatStream
 from flink_skills.models.wires.wire import Fixed, NoCompletionError, Wire
 from flink_skills.models.wrapped import without_thoughts
@@ -129,6 +130,8 @@ def reasoning_effort(thinking: Any) -> str:
 _OWN_FIELDS = frozenset({"role", "content", "tool_calls", "refusal", "annotations", "audio", "function_call", "name"})
 # Fields with reasoning in plain text. Servers want it back only together with calls of tools.
 _REASONING = frozenset({"reasoning", "reasoning_content"})
+# Tokens that were read from the cache, as DeepSeek, Moonshot and Together, and gateways to Anthropic state them.
+_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
 _CALL_FIELDS = frozenset({"id", "type", "index", "function"})
 # Servers of these models reject any other id: https://docs.mistral.ai/api/#tag/chat.
 _MISTRAL = re.compile(r"(?:mi(?:s|x|ni)tral|magistral|codestral|devstral|pixtral|voxtral)", re.IGNORECASE)
@@ -180,13 +183,16 @@ class ChatCompletions(Wire):
         return _results_and_texts(messages, at, self._id)
 
     def usage(self, stated: Mapping[str, Any]) -> Usage:
-        read = object_of(stated.get("prompt_tokens_details")).get("cached_tokens")
-        if read is None:
-            read = stated.get("prompt_cache_hit_tokens")  # DeepSeek
+        details, output = object_of(stated.get("prompt_tokens_details")), number_of(stated.get("completion_tokens"))
+        prompt = stated.get("prompt_tokens")
+        if (total := number_of(stated.get("total_tokens"))) > output:
+            # Gemini and Grok count the tokens of reasoning only in the total.
+            output = max(output, total - number_of(prompt))
         return counted_usage(
-            stated.get("prompt_tokens"),
-            stated.get("completion_tokens"),
-            read=read,
+            prompt,
+            output,
+            read=next(filter(None, (details.get("cached_tokens"), *map(stated.get, _CACHED))), 0),
+            written=details.get("cache_write_tokens") or stated.get("cache_creation_input_tokens"),
             reasoning=object_of(stated.get("completion_tokens_details")).get("reasoning_tokens"),
         )
 
@@ -300,7 +306,14 @@ def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not isinstance(calls, list):
         return []
     check_number(len(calls))
-    return list(map(object_of, calls))
+    return [_nested(object_of(call)) for call in calls]
+
+
+def _nested(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a call in the usual form. Some servers have its name next to its id."""
+    if not call.get("name") or object_of(call.get("function")).get("name"):
+        return call
+    return {"id": call.get("id"), "function": {"name": call["name"], "arguments": call.get("arguments")}}
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
@@ -324,14 +337,14 @@ def _reason_of(choice: Mapping[str, Any]) -> str | None:
     >>> _reason_of({"finish_reason": "content_filter", "content_filter_results": {"hate": {"filtered": True}}})
     'content_filter: hate'
     """
-    reason = choice.get("finish_reason")
+    reason = stated_reason(choice)
     if not reason:
         return None
     native, filters = choice.get("native_finish_reason"), choice.get("content_filter_results")
     if not (native or filters):
-        return str(reason)
+        return reason
     native = str(native or "")
-    found = [str(reason), *([native] if end_of(native) is not AnswerEnd.COMPLETE and native != reason else [])]
+    found = [reason, *([native] if end_of(native) is not AnswerEnd.COMPLETE and native != reason else [])]
     return ": ".join(
         [*found, *(name for name, of in object_of(filters).items() if object_of(of).get("filtered") is True)]
     )

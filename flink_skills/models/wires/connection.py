@@ -18,7 +18,7 @@ from yarl import URL
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.models.circuit import Admission, Circuit
-from flink_skills.models.error_bodies import AnswerError, error_content
+from flink_skills.models.error_bodies import AnswerError
 from flink_skills.models.messages import ModelRequest
 from flink_skills.models.wires.json_bytes import decoded
 
@@ -57,7 +57,7 @@ class Connection:
         """Send a request, and have its answer to read.
 
         Raises:
-            AnswerError: The answer has another status than 200.
+            AnswerError: The answer has the status of an error or of a redirect.
             aiohttp.ClientError: The connection failed.
             TimeoutError: There was no whole answer within ``timeout`` seconds.
         """
@@ -70,7 +70,7 @@ class Connection:
             allow_redirects=False,
             proxy=self._proxy,
         ) as answer:
-            if answer.status != 200:
+            if not 200 <= answer.status < 300:
                 raise await _error(answer)
             yield answer
 
@@ -172,7 +172,7 @@ async def read_bounded(answer: aiohttp.ClientResponse, most: int = _MAX_ANSWER, 
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _error(answer: aiohttp.ClientResponse) -> Exception:
+async def _error(answer: aiohttp.ClientResponse) -> AnswerError:
     location = answer.headers.get("Location", "")
     if answer.status in _REDIRECTS and location:
         target = redact(str(answer.url.join(URL(location))))
@@ -185,10 +185,6 @@ async def _error(answer: aiohttp.ClientResponse) -> Exception:
         body = decoded(bytes(data))
     except ValueError:
         body = text_of(answer, data)
-    if answer.status < 400:
-        # A success without a completion: 204 of a proxy, for instance.
-        words = error_content(body).words
-        return ValueError(f"status {answer.status} without a completion{': ' if words else ''}{words}")
     return AnswerError(answer.status, answer.headers, body)
 
 

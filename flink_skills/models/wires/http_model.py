@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -34,6 +35,8 @@ _MAX_ON_LOOP = 256 << 10
 _MAX_STREAM = 64 << 20
 _MAX_EVENTS = 1 << 18
 _MAX_EVENT = 16 << 20
+# Seconds in which the rest of an answer that is over arrives, such as its usage.
+_REST = 5.0
 # Bytes that a line needs in addition to its data.
 _LINE = 8
 # Bytes that are split into lines without a pause.
@@ -147,11 +150,11 @@ class HttpModel(ChatModel):
     async def _streamed(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse | None:
         body = self.body(request, stream=True)
         async with self._opened(request, body) as answer:
-            first = b""
-            while not first.strip() and (piece := await answer.content.readany()):
-                first += piece
+            blank = 0
+            while (first := await answer.content.readany()) and not first.strip():
+                blank = _checked_size(blank + len(first))
             if _is_stream(first, answer.content_type):
-                return await self._folded(_pieces(first, answer), answer.headers, on_delta)
+                return await self._folded(partial(_pieces, first, answer), answer.headers, on_delta)
             # The server ignores the wish for a stream.
             response = await self._whole(answer, await read_bounded(answer, begun=first))
             self._streams = False
@@ -163,7 +166,7 @@ class HttpModel(ChatModel):
         Raises the error that the body declares, whatever the status is.
         """
         if not data.startswith(b"{") and _is_stream(data, ""):
-            return await self._folded(_slices(data), answer.headers)
+            return await self._folded(lambda reader: _slices(data), answer.headers)
         if len(data) <= _MAX_ON_LOOP:
             found = self._read(answer, data)
         else:
@@ -171,8 +174,8 @@ class HttpModel(ChatModel):
         if found is not None:
             return found
         # Chunks in lines, without the form of events.
-        lines = (b"data: %b\n\n" % line for line in data.splitlines())
-        return await self._folded(_slices(b"".join(lines)), answer.headers)
+        lines = b"".join(b"data: %b\n\n" % line for line in data.splitlines())
+        return await self._folded(lambda reader: _slices(lines), answer.headers)
 
     def _read(self, answer: aiohttp.ClientResponse, data: bytes) -> ModelResponse | None:
         """Return the response of a body that is not a stream. Return None for JSON in several lines."""
@@ -195,12 +198,15 @@ class HttpModel(ChatModel):
             raise NoCompletionError(f"{error}: {of.words}" if of.words else str(error)) from error
 
     async def _folded(
-        self, pieces: AsyncIterator[bytes], headers: Mapping[str, str], on_delta: OnDelta | None = None
+        self,
+        pieces: Callable[[StreamReader], AsyncIterator[bytes]],
+        headers: Mapping[str, str],
+        on_delta: OnDelta | None = None,
     ) -> ModelResponse | None:
         """Return the response of a stream. Return None if the stream ended before the answer did."""
         reader = self.wire.reader()
         try:
-            size = await _read_events(pieces, headers, reader, on_delta or _ignore_delta)
+            size = await _read_events(pieces(reader), headers, reader, on_delta or _ignore_delta)
         except AnswerError as error:
             error.counted = reader.counted
             raise
@@ -384,6 +390,10 @@ class EventData:
             self._size += len(value) + _LINE
         elif name == b"event":
             self._next_name = value.removeprefix(b" ")
+        elif name == b"error" and value.strip():
+            # llama.cpp
+            self._lines.append(value)
+            self._next_name = name
         return None
 
 
@@ -395,16 +405,28 @@ def _is_stream(data: bytes, content_type: str) -> bool:
     return bool(start) and start in _OF_STREAM
 
 
-async def _pieces(first: bytes, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the bytes of a stream. Raises :class:`ValueError` for more than 64 MiB."""
+async def _pieces(first: bytes, answer: aiohttp.ClientResponse, reader: StreamReader) -> AsyncIterator[bytes]:
+    """Yield the bytes of a stream. Raises :class:`ValueError` for more than 64 MiB.
+
+    An answer that is over does not depend on how its server closes the stream.
+    """
     size, piece = 0, first
     while piece:
-        size += len(piece)
-        if size > _MAX_STREAM:
-            raise ValueError(f"the stream has more than {_MAX_STREAM:,} bytes")
+        size = _checked_size(size + len(piece))
         async for part in _slices(piece):
             yield part
-        piece = await answer.content.readany()
+        try:
+            piece = await asyncio.wait_for(answer.content.readany(), _REST if reader.is_over else None)
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError):
+            if not reader.is_over:
+                raise
+            return
+
+
+def _checked_size(size: int) -> int:
+    if size > _MAX_STREAM:
+        raise ValueError(f"the stream has more than {_MAX_STREAM:,} bytes")
+    return size
 
 
 async def _slices(data: bytes) -> AsyncIterator[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flink_skills.models.results import arguments_of
@@ -31,12 +31,12 @@ class StreamedCall:
 
     def ends_before(self, id_: str, name: str, arguments: Any) -> bool:
         """Return True if a piece for the place of this call begins another one."""
-        if id_ and self.id:
+        if id_ and self.id and id_ != self.id:
             # Some servers invent an id for each piece. Only the first piece of a call has a name.
-            return id_ != self.id and bool(name)
+            return bool(name)
         if not name or not (self.pieces or self.whole is not None):
             return False
-        # Without ids: another name, or a second whole object for a name that each piece repeats.
+        # With the same id, or none: another name, or a second whole object for a name that each piece repeats.
         begins = isinstance(arguments, dict) or (isinstance(arguments, str) and arguments.lstrip().startswith("{"))
         return name != self.name or (begins and self._is_whole())
 
@@ -56,21 +56,28 @@ class StreamedCall:
 
     def body(self) -> dict[str, Any]:
         """Return the whole call."""
-        arguments = self.whole if self.whole is not None and not self.pieces else "".join(self.pieces)
+        arguments = self.whole if self.whole is not None and not self.pieces else joined_arguments(self.pieces)
         function = {**self.fields["function"], "name": self.name, "arguments": arguments}
         found = {**self.fields, "id": self.id, "function": function}
         return {**found, "type": found["type"] or "function"}
 
 
+def joined_arguments(pieces: Sequence[str]) -> str:
+    """Return the arguments of a call. Some servers begin with an empty object, and continue with the real one."""
+    more = "".join(pieces[1:]).lstrip()
+    return more if more and pieces[0].strip() == "{}" else "".join(pieces)
+
+
 class Fields:
     """Fields that come in pieces. Pieces of strings and lists are joined, and anything else is replaced."""
 
-    def __init__(self, keep: Callable[[Any], Any]) -> None:
+    def __init__(self, keep: Callable[..., Any]) -> None:
         self._keep = keep
         self._found: dict[str, list[Any]] = {}
 
     def add(self, name: str, value: Any) -> None:
-        pieces = self._found.setdefault(name, [])
+        if (pieces := self._found.get(name)) is None:
+            pieces = self._found[name] = self._keep([], is_new=True)
         if pieces and not (isinstance(value, (str, list)) and type(value) is type(pieces[0])):
             pieces.clear()
         pieces.append(self._keep(value))
@@ -154,9 +161,15 @@ def item_text(item: Mapping[str, Any]) -> str:
     """Return the text of an item of a response, or the reason why the model refuses to answer."""
     content = item.get("content")
     if item.get("type") != "message" or not isinstance(content, list):
-        return ""
+        return content if item.get("type") == "message" and isinstance(content, str) else ""
     parts = [object_of(part) for part in content]
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+
+
+def stated_reason(choice: Mapping[str, Any]) -> str:
+    """Return the reason why a choice ended, empty if it has not. Some servers state "null" in each chunk."""
+    reason = str(choice.get("finish_reason") or "")
+    return "" if reason in ("null", "None") else reason
 
 
 def index_of(value: Any) -> int | None:

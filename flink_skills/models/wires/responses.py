@@ -184,7 +184,9 @@ class Responses(Wire):
         calls = [item for item in items if item.get("type") == "function_call"]
         check_number(len(calls))
         if status == "completed":
+            is_cut = any(item.get("status") == "incomplete" for item in items)
             reason = "refusal" if any(map(_refuses, items)) else "tool_calls" if calls else "stop"
+            reason = "incomplete" if is_cut else reason
         else:
             details = object_of(response.get("incomplete_details"))
             reason = f"{status}: {details['reason']}" if details.get("reason") else str(status)

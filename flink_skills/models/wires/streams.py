@@ -18,13 +18,16 @@ from flink_skills.models.wires.pieces import (
     content_text,
     index_of,
     item_text,
+    joined_arguments,
     joined_content,
+    stated_reason,
 )
 from flink_skills.models.wires.wire import NoCompletionError, StreamReader
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
-# Pieces of calls in one event. They are folded without a pause.
+# Pieces of calls in one event, and choices. They are folded without a pause.
 _MAX_PIECES = 1_024
+_MAX_CHOICES = 128
 
 
 def _ignore_delta(delta: Any) -> None:
@@ -50,19 +53,17 @@ class ChatStream(StreamReader):
         self._choice: int | None = None
         self._has_deltas = False
         #: The fields of the choice with its reason.
-        self._end: Mapping[str, Any] | None = None
+        self._end: Mapping[str, Any] = {}
 
     def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
         self._identify(data.get("id"))
         self._count(object_of(data.get("x_groq")).get("usage"))
         self._count(data.get("usage"))
         choices = data.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
+        for choice in choices[:_MAX_CHOICES] if isinstance(choices, list) else ():
             self._take(object_of(choice), on_delta)
 
-    def body(self) -> dict[str, Any] | None:
-        if self._end is None:
-            return None
+    def body(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": joined_content(self._content), **self._message.whole()}
         if self._legacy is not None:
             message["function_call"] = self._legacy.body()["function"]
@@ -92,10 +93,11 @@ class ChatStream(StreamReader):
                 self._restart()
                 on_delta = _ignore_delta
             self._fold(message, on_delta)
-        reason = choice.get("finish_reason")
+        reason = choice.get("finish_reason") and stated_reason(choice)
         # Some servers end each answer with "stop", also behind another reason.
-        if reason and (reason != "stop" or self._end is None):
+        if reason and (reason != "stop" or not self._end):
             self._end = self._keep({name: value for name, value in choice.items() if name not in _PARTS})
+            self.is_over = True
 
     def _restart(self) -> None:
         self._message, self._content = Fields(self._keep), []
@@ -145,7 +147,10 @@ class ChatStream(StreamReader):
             call = self._at.get(index)
         else:
             call = self._by_id.get(id_) or (self._calls[-1] if self._calls else None)
-        if call is None or call.ends_before(id_, name, function.get("arguments")):
+        arguments = function.get("arguments")
+        if call is not None and id_ and id_ == call.id and arguments and call.pieces == [arguments]:
+            return  # the whole call once more
+        if call is None or call.ends_before(id_, name, arguments):
             check_number(len(self._calls) + 1)
             place = index if index is not None else self._calls[-1].place if self._calls else 0
             call = self._new_call(place, id_)
@@ -165,13 +170,13 @@ class ChatStream(StreamReader):
         call.id = call.id or str(piece.get("id") or "")
         for name, value in piece.items():
             if name not in ("id", "index", "function") and value:
-                call.fields[name] = self._keep(value)
+                call.fields[name] = self._keep(value, is_new=name not in call.fields)
         written = ""
         for name, value in object_of(piece.get("function")).items():
             if name == "name":
                 call.name = call.named(value)
             elif name != "arguments":
-                call.fields["function"][name] = self._keep(value)
+                call.fields["function"][name] = self._keep(value, is_new=name not in call.fields["function"])
             elif isinstance(value, str):
                 written = value
                 if value:
@@ -191,7 +196,6 @@ class AnthropicStream(StreamReader):
         self._at: dict[int, _Block] = {}
         self._calls = 0
         self._reason: Any = None
-        self._ended = False
 
     def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
         kind = data.get("type")
@@ -210,16 +214,15 @@ class AnthropicStream(StreamReader):
             self._end(object_of(data.get("delta")))
             self._count(data.get("usage"))
         elif kind == "message_stop":
-            self._ended = True
+            self.is_over = True
 
-    def body(self) -> dict[str, Any] | None:
-        if not self._ended and self._reason is None:
-            return None
+    def body(self) -> dict[str, Any]:
         content = [block.body() for block in sorted(self._blocks, key=lambda block: block.place)]
         return {"id": self._id, "content": content, "stop_reason": self._reason, "usage": self._usage}
 
     def _end(self, of: Mapping[str, Any]) -> None:
         self._reason = of.get("stop_reason") or self._reason
+        self.is_over |= self._reason is not None
         self._count(of.get("usage"))
 
     def _start(self, index: int | None, block: Mapping[str, Any], on_delta: OnDelta) -> None:
@@ -294,7 +297,7 @@ class _Block:
             before: Any = body.get(name)
             body[name] = before + value if type(before) is type(value) and not isinstance(value, dict) else value
         if self.written:
-            body["input"] = arguments_of("".join(self.written))
+            body["input"] = arguments_of(joined_arguments(self.written))
         return body
 
 
@@ -307,7 +310,7 @@ class ResponsesStream(StreamReader):
         self._at: dict[int, _Item] = {}
         self._by_id: dict[str, _Item] = {}
         self._calls = 0
-        self._whole: dict[str, Any] | None = None
+        self._whole: dict[str, Any] = {}
 
     def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
         kind = str(data.get("type") or "")
@@ -329,11 +332,9 @@ class ResponsesStream(StreamReader):
         else:
             self._end(kind, data.get("response"))
 
-    def body(self) -> dict[str, Any] | None:
-        if self._whole is None or self._whole.get("output"):
-            return self._whole
+    def body(self) -> dict[str, Any]:
         items = sorted(self._items, key=lambda item: item.place)
-        return {**self._whole, "output": [item.body() for item in items]}
+        return {**self._whole, "output": self._whole.get("output") or [item.body() for item in items]}
 
     def _end(self, kind: str, response: Any) -> None:
         if not isinstance(response, dict):
@@ -343,6 +344,7 @@ class ResponsesStream(StreamReader):
         status = response.get("status") or kind.removeprefix("response.")
         if status in _FINAL or response.get("error"):
             usage = {**self._usage, **object_of(response.get("usage"))}
+            self.is_over = True
             self._whole = {**self._keep(response), "status": status, "id": self._id, "usage": usage}
 
     def _item(self, data: Mapping[str, Any], id_: Any) -> _Item | None:

@@ -23,6 +23,8 @@ _FARTHEST = 600
 _MAX = 1 << 20
 # Values of a streamed answer, without strings.
 _MAX_VALUES = 100_000
+# Names in a usage.
+_MAX_NUMBERS = 256
 # Settings whose fields are kept.
 _MAX_SETTINGS = 16
 
@@ -94,6 +96,8 @@ class StreamReader(ABC):
         self._kept = 0
         self._id = ""
         self._usage: dict[str, Any] = {}
+        #: Whether the answer has ended. Its usage can follow.
+        self.is_over = False
 
     @abstractmethod
     def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
@@ -103,27 +107,29 @@ class StreamReader(ABC):
         """
 
     @abstractmethod
-    def body(self) -> Mapping[str, Any] | None:
-        """Return the body as far as it arrived. Return None if the answer has not ended."""
+    def body(self) -> Mapping[str, Any]:
+        """Return the body as far as it arrived."""
 
     def response(self) -> ModelResponse | None:
         """Return the response of the body. Return None if the stream ended before the answer did."""
-        body = self.body()
-        return None if body is None else self._read(body)
+        return self._read(self.body()) if self.is_over else None
 
     def _identify(self, id_: Any) -> None:
         if id_ and not self._id:
             self._id = str(id_)
 
     def _count(self, usage: Any) -> None:
-        """Add the numbers of a usage. Later events repeat them, or add others."""
-        if isinstance(usage, dict):
-            self._usage.update({name: value for name, value in usage.items() if value is not None})
+        """Add the numbers of a usage. Later events repeat them, replace them by 0, or add others."""
+        if isinstance(usage, dict) and len(usage) + len(self._usage) <= _MAX_NUMBERS:
+            self._usage.update({name: value for name, value in usage.items() if value})
 
-    def _keep(self, value: Any) -> Any:
-        """Return a value that becomes a part of the body. Raises :class:`ValueError` for too many of them."""
-        if isinstance(value, (dict, list)):
-            self._kept += 1 + check_size(value, _MAX_VALUES)
+    def _keep(self, value: Any, *, is_new: bool = False) -> Any:
+        """Return a value that becomes a part of the body. Raises :class:`ValueError` for too many of them.
+
+        A new name (``is_new``) counts as ten, because its value can be a string.
+        """
+        if is_new or isinstance(value, (dict, list)):
+            self._kept += 10 * is_new + 1 + check_size(value, _MAX_VALUES)
             if self._kept > _MAX_VALUES:
                 raise ValueError(f"the stream has more than {_MAX_VALUES:,} values that are not strings")
         return value

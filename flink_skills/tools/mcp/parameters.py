@@ -253,7 +253,8 @@ def warn_once(message: str) -> None:
     _log.warning("%s", message)
 
 
-_UNBRACED = re.compile(r"(?<![\w$])\$[A-Z_][A-Z0-9_]+(?!\w)")
+# Variables of shells, of Windows, of templates and of other clients.
+_UNBRACED = re.compile(r"(?<![\w$])\$[A-Z_][A-Z0-9_]+(?!\w)|%[A-Z_][A-Z0-9_]+%|\{\{[^{}]*\}\}|(?<!\$)\{env:[^{}]*\}")
 _FOREIGN = re.compile(r"\$\{(?!(?:env|file):)([^{}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?::-.*)?", re.DOTALL)
 
@@ -261,7 +262,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?::-.*)?", re.DOTALL)
 def _own_references(place: str, text: str) -> str:
     """Return ``text`` with ``${NAME}`` as ``${env:NAME}``. Raises :class:`ConfigError` for what no worker can resolve.
 
-    ``$NAME`` is a warning, which does not show the text: it can be part of a secret.
+    A variable in another form, such as ``$NAME``, is a warning. It does not show the text, which can be a secret.
 
     >>> _own_references("url", "https://${HOST:-mcp.shop}/mcp")
     'https://${env:HOST:-mcp.shop}/mcp'
@@ -282,8 +283,8 @@ def _own_references(place: str, text: str) -> str:
     has_variable = _UNBRACED.fullmatch(text) if place == "args" else _UNBRACED.search(text)
     if has_variable and not is_copy:
         warn_once(
-            f"{place} of an MCP server contains $NAME without braces, which is passed literally; write ${{NAME}} for "
-            "an environment variable of the TaskManagers"
+            f"{place} of an MCP server contains a variable in another form than ${{NAME}}, which is passed literally; "
+            "write ${NAME} for an environment variable of the TaskManagers"
         )
     return _FOREIGN.sub(own, text)
 

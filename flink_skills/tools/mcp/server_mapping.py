@@ -26,9 +26,12 @@ _OWN = (
     *("url", "headers", "command", "args", "env", "cwd", "auth", "transport", "timeout", "sse_read_timeout"),
     *("terminate_on_close", "sandbox"),
 )
-_URL_KEYS = ("url", "httpUrl", "serverUrl")
+_URL_KEYS = ("url", "httpUrl", "serverUrl", "baseUrl")
+#: Our names of other keys.
+_SAME = {**dict.fromkeys(_URL_KEYS, "url"), "includeTools": "tools", "environment": "env"}
 _TRANSPORTS = {
     "stdio": "stdio",
+    "local": "stdio",
     "sse": "sse",
     "http": "streamable-http",
     "streamablehttp": "streamable-http",
@@ -43,7 +46,10 @@ _WITHOUT_EFFECT = {
     **dict.fromkeys(("callbackPort", "redirectUri", "redirectUris"), "a job has no browser"),
 }
 # For people who read the file.
-_TEXTS = ("description", "name", "title", "icon", "gallery", "version", "note", "comment", "$comment", "//")
+_TEXTS = (
+    *("description", "name", "title", "icon", "gallery", "version", "note", "comment", "$comment", "//"),
+    *("source", "tags", "logoUrl", "provider", "providerUrl", "registryUrl"),
+)
 #: Keys that would change something, with what to write instead.
 _REFUSED = {
     "envFile": "a job does not read this file; write each variable in 'env' as ${env:NAME} or ${file:/path}",
@@ -81,7 +87,7 @@ _MAX_BYTES = 1 << 20
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
-_WRAPPERS = ("mcpServers", "servers")
+_WRAPPERS = ("mcpServers", "servers", "context_servers")
 
 
 def connection_params(value: Any) -> ConnectionParams:
@@ -153,9 +159,12 @@ def own_server(place: str, mapping: Mapping[str, Any], *, foreign: bool = False)
     found: dict[str, Any] = {}
     disabled = False
     for key, value in mapping.items():
+        if foreign and (value is None or value == ""):
+            continue  # a field that a form of the client left empty
         if key in _REFUSED:
-            raise ConfigError(f"{place}: {key}: {_REFUSED[key]}")
-        if key in ("disabled", "enabled"):
+            if value or not foreign:
+                raise ConfigError(f"{place}: {key}: {_REFUSED[key]}")
+        elif key in ("disabled", "enabled", "isActive"):
             if not isinstance(value, bool):
                 raise ConfigError(f"{place}: {key}: is {value!r}; write true or false")
             disabled |= value is (key == "disabled")
@@ -165,12 +174,11 @@ def own_server(place: str, mapping: Mapping[str, Any], *, foreign: bool = False)
             warn_once(
                 f"{place}: timeout has no effect: clients disagree on its unit. Set skills.tool.timeout for calls"
             )
-        elif key in ("type", "transport"):
-            _put(found, "transport", _transport(place, key, value), place, key)
-        elif key in _URL_KEYS:
-            _put(found, "url", value, place, key)
-        elif key == "includeTools":
-            _put(found, "tools", value, place, key)
+        elif key in ("type", "transport", "transportType"):
+            if value != "remote":  # the URL says so
+                _put(found, "transport", _transport(place, key, value), place, key)
+        elif key in _SAME:
+            _put(found, _SAME[key], value, place, key)
         elif key == "oauth":
             if value is not False and value is not None:
                 _put(found, "auth", _oauth(f"{place}: oauth", value), place, key)
@@ -289,8 +297,8 @@ def _file_servers(path: Path) -> Mapping[str, Any]:
             if others:
                 warn_once(f"{path}: {', '.join(others)}: not read, because only {wrapper!r} has servers")
             return _mapping(data[wrapper], f"{path}: {wrapper}")
-    if isinstance(data.get("mcp"), Mapping) and "servers" in data["mcp"]:
-        return _mapping(data["mcp"]["servers"], f"{path}: mcp.servers")
+    if isinstance(data.get("mcp"), Mapping):
+        return _mapping(data["mcp"].get("servers", data["mcp"]), f"{path}: mcp")
     if data and all(isinstance(of, Mapping) and {"command", *_URL_KEYS} & of.keys() for of in data.values()):
         return data
     raise ConfigError(f"{path} has no servers; write them in the object 'mcpServers'")

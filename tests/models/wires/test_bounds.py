@@ -91,6 +91,7 @@ def test_calls_of_a_stream() -> None:
     [
         ("lines", (b"data:\n" * 1_000 + b"\n") * 12_000, "more than 67,108,864 bytes"),
         ("comments", b": x\n" * (17 << 20), "more than 67,108,864 bytes"),
+        ("blanks", b"\n" * (65 << 20), "more than 67,108,864 bytes"),
         ("one event", b"data: " + b"x" * (17 << 20), "more than 16,777,216 bytes"),
         ("empty lines of one event", b"data:\n" * (3 << 20), "more than 16,777,216 bytes"),
         ("events", b"data:x\n\n" * 300_000, "more than 262,144 events"),
@@ -110,6 +111,32 @@ def test_values_that_a_stream_keeps() -> None:
     delta = {"reasoning_details": [{"index": n, "text": "x"} for n in range(1_000)]}
     events = [chunk(delta) for _ in range(40)]
     assert "more than 100,000 values that are not strings" in refused("openai", sse(*events, END), stream=True)
+
+
+@pytest.mark.parametrize(
+    ("wire", "event"),
+    [
+        ("openai", chunk),
+        ("openai", lambda names: chunk({"tool_calls": [{"index": 0, **names}]})),
+        ("openai", lambda names: chunk({"tool_calls": [{"index": 0, "function": names}]})),
+        ("anthropic", lambda names: {"type": "content_block_delta", "delta": {"type": "text_delta", **names}}),
+    ],
+)
+def test_names_that_a_stream_keeps(wire: str, event: Any) -> None:
+    events = [event({f"{at}-{n}": "x" for n in range(1_000)}) for at in range(12)]
+    assert "more than 100,000 values" in refused(wire, sse(*events, END), stream=True)
+
+
+def test_a_usage_of_many_names_fails_nothing() -> None:
+    events = [{"choices": [], "usage": {f"{at}-{n}": n for n in range(100)}} for at in range(1_000)]
+    data = sse(chunk({"content": "x"}), {"choices": [], "usage": {"prompt_tokens": 3}}, *events, END)
+    reader = WIRES["openai"].reader()
+    for line in data.splitlines()[:-2:2]:
+        reader.event(json.loads(line.removeprefix(b"data: ")), lambda delta: None)
+    assert len(reader.counted) < 300
+    response = reader.response()
+    assert response is not None
+    assert response.usage.input_tokens == 3
 
 
 ARGUMENTS = {

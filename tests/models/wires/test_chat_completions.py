@@ -76,6 +76,22 @@ def test_arguments_as_text_or_object(arguments: Any) -> None:
     assert answer({"tool_calls": [call(arguments=arguments)]}).tool_calls[0].arguments == {"name": "x"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        ("null", {}),
+        ("[]", {}),
+        ([], {}),
+        (json.dumps('{"name": "x"}'), {"name": "x"}),
+        ('{"name": "a\nb"}', {"name": "a\nb"}),
+        ('["x"]', '["x"]'),
+        ('"x"', '"x"'),
+    ],
+)
+def test_arguments_in_other_forms(arguments: Any, read: Any) -> None:
+    assert answer({"tool_calls": [call(arguments=arguments)]}).tool_calls[0].arguments == read
+
+
 @pytest.mark.parametrize("ids", [("", ""), (None, None), ("same", "same")])
 def test_each_call_has_an_id_of_its_own(ids: tuple[Any, Any]) -> None:
     first, second = answer({"tool_calls": [call(id_) for id_ in ids]}).tool_calls
@@ -106,6 +122,21 @@ def test_ids_that_are_made_differ_between_answers() -> None:
             Usage(9, 4, 1, cache_read_tokens=8, reasoning_tokens=3),
         ),
         ({"prompt_tokens": 9, "completion_tokens": 4, "prompt_cache_hit_tokens": 6}, Usage(9, 4, 1, 6)),
+        ({"prompt_tokens": 9, "completion_tokens": 4, "cached_tokens": 6}, Usage(9, 4, 1, 6)),
+        (
+            {"prompt_tokens": 9, "cache_read_input_tokens": 6, "cache_creation_input_tokens": 2},
+            Usage(9, 0, 1, 6, 2),
+        ),
+        (
+            {
+                "prompt_tokens": 32,
+                "completion_tokens": 9,
+                "total_tokens": 135,
+                "completion_tokens_details": {"reasoning_tokens": 94},
+            },
+            Usage(32, 103, 1, reasoning_tokens=94),
+        ),
+        ({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 5}, Usage(9, 4, 1)),
         ({"prompt_tokens": "many", "prompt_tokens_details": []}, Usage(requests=1)),
         ({"prompt_tokens": "9", "completion_tokens": 4.9}, Usage(9, 4, 1)),
         ({"prompt_tokens": float("inf"), "completion_tokens": 10**400}, Usage(10_000_000, 10_000_000, 1)),

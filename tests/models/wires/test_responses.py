@@ -166,6 +166,12 @@ def test_reasons(fields: Mapping[str, Any], finish: str) -> None:
     assert Responses(LABEL, "m").response(response(TEXT, **fields)).finish_reason == finish
 
 
+@pytest.mark.parametrize("item", [TEXT, CALL])
+def test_an_item_that_was_cut_is_a_cut_answer(item: dict[str, Any]) -> None:
+    found = Responses(LABEL, "m").response(response({**item, "status": "incomplete"}))
+    assert found.finish_reason == "incomplete"
+
+
 def test_a_refusal_is_the_text() -> None:
     item = {**TEXT, "content": [{"type": "refusal", "refusal": "I will not."}]}
     found = Responses(LABEL, "m").response(response(item))

@@ -116,6 +116,17 @@ async def test_a_tool_of_any_schema_reaches_each_provider(wire: Any, schema: Any
             holding({"type": "number", "default": None, "exclusiveMinimum": 1}),
         ),
         (
+            holding(
+                {
+                    **{"type": "STRING", "minLength": "3", "maxLength": -1, "title": 5, "description": ["x"]},
+                    **{"uniqueItems": "true", "pattern": None, "examples": "x", "multipleOf": 0, "minimum": 1},
+                }
+            ),
+            holding({"type": "string", "minimum": 1}),
+        ),
+        (holding({"type": 5, "required": ["a", "a"]}), holding({"required": ["a"]})),
+        (holding({"type": [["x"], "string", "string"], "enum": "x"}), holding({"type": ["string"]})),
+        (
             holding({"properties": {"type": True, "no": False}}),
             holding({"properties": {"type": {}, "no": {"not": {}}}}),
         ),

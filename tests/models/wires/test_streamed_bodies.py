@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
+import aiohttp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,6 +124,90 @@ def test_whole_calls_without_ids_at_one_index_are_calls_of_their_own() -> None:
     assert [of.call_id for of in heard if isinstance(of, ToolCallDelta)] == ["call-c-1-0", "call-c-1-1"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # An empty object in front, as some proxies of Anthropic send it.
+        ([call(0, "{}", index=0), {"index": 0, "function": {"arguments": ARGUMENTS[0]}}], [ARGUMENTS[0]]),
+        # The id is the same for all calls.
+        ([call(0, '{"n": 1}', index=0), {**call(1, '{"n": 2}', index=0), "id": "call_0"}], ['{"n": 1}', '{"n": 2}']),
+        ([call(0, '{"n": 1}'), {**call(0, '{"n": 2}')}], ['{"n": 1}', '{"n": 2}']),
+        # The whole call once more.
+        ([call(0, '{"n": 1}', index=0)] * 2, ['{"n": 1}']),
+        ([{"id": "call_0", "name": "tool_0", "arguments": '{"n": 1}'}], ['{"n": 1}']),
+    ],
+    ids=["empty object", "same id", "same id and name", "repeated", "without function"],
+)
+def test_calls_of_servers_that_deviate(rows: list[dict[str, Any]], expected: list[str]) -> None:
+    response, heard = read("openai", OneAnswer(pieces_of_calls(*rows)), stream=True)
+    assert [of.arguments for of in response.tool_calls] == [json.loads(of) for of in expected]
+    assert response.tool_calls[0].name == "tool_0"
+    assert {of.call_id for of in heard if isinstance(of, ToolCallDelta)} >= {of.id for of in response.tool_calls}
+
+
+@pytest.mark.parametrize("word", ["null", "None"])
+def test_a_word_for_no_reason_is_no_end(word: str) -> None:
+    begun = sse(chunk({"content": "The total"}, word), end=b"")
+    with pytest.raises(ModelError, match="broke off"):
+        read("openai", OneAnswer(begun), stream=True)
+    response, _ = read("openai", OneAnswer(begun + sse(chunk({"content": " is 5"}, word), END)), stream=True)
+    assert (response.text, response.finish_reason) == ("The total is 5", "stop")
+
+
+class Breaking(OneAnswer, Answer):
+    """A server that breaks the connection behind its data, or leaves it open."""
+
+    def __init__(self, data: bytes, *, is_closed: bool) -> None:
+        Answer.__init__(self, [data], "text/event-stream")
+        self._is_closed = is_closed
+
+    @asynccontextmanager
+    async def opened(self, *arguments: Any) -> AsyncIterator[Answer]:
+        yield self
+
+    async def readany(self) -> bytes:
+        if not (piece := await super().readany()):
+            if self._is_closed:
+                raise aiohttp.ClientPayloadError("Not enough data")
+            await asyncio.Event().wait()
+        return piece
+
+
+ENDED = {
+    "openai": sse(chunk({"content": "5"}), END, {"choices": [], "usage": {"prompt_tokens": 4}}, end=b""),
+    "anthropic": sse(
+        {"type": "message_start", "message": {"id": "m", "content": [], "usage": {"input_tokens": 4}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "5"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 0}},
+        {"type": "message_stop"},
+        end=b"",
+    ),
+    "openai-responses": sse(
+        {
+            "type": "response.completed",
+            "response": {
+                "output": [{"type": "message", "content": "5"}],
+                "usage": {"input_tokens": 4},
+            },
+        },
+        end=b"",
+    ),
+}
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_answer_that_is_over_does_not_depend_on_the_end_of_its_stream(
+    wire: str, is_closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flink_skills.models.wires.http_model._REST", 0.05)
+    response, _ = read(wire, Breaking(ENDED[wire], is_closed=is_closed), stream=True)
+    assert (response.text, response.usage.input_tokens) == ("5", 4)
+    if is_closed:
+        with pytest.raises(ModelError, match="Not enough data"):
+            read(wire, Breaking(b": begun\n\n", is_closed=True), stream=True)
+
+
 def test_a_name_in_pieces_is_joined() -> None:
     rows = [{**call(0, ""), "index": 0}, {"index": 0, "function": {"name": "_b", "arguments": "{}"}}]
     response, heard = read("openai", OneAnswer(pieces_of_calls(*rows)), stream=True)
@@ -166,6 +251,8 @@ def test_other_data_than_chunks_is_ignored(data: bytes) -> None:
         b'data: {"error": {"message": "overloaded"}}\n\n',
         b'data: {"type": "error", "error": {"type": "api_error", "message": "overloaded"}}\n\n',
         b'data: {"type": "error", "message": "overloaded"}\n\n',
+        b'error: {"code": 500, "message": "overloaded"}\n\n',
+        b'data: {"choices": [], "x_groq": {"id": "r", "error": "overloaded"}}\n\n',
     ],
 )
 @pytest.mark.parametrize("wire", WIRES)

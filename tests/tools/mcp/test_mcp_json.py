@@ -137,6 +137,9 @@ def test_comments_and_trailing_commas_are_ignored(tmp_path: Path) -> None:
         ({"command": "shop", "env": {"B": "$SHOP_TOKEN"}}, "env.B"),
         ({"command": "shop", "args": ["--token", "$SHOP_TOKEN"]}, "args"),
         ({"command": "shop", "cwd": "/srv/$SHOP_FOLDER"}, "cwd"),
+        ({"url": "https://shop.example/mcp", "headers": {"D": "Bearer %SHOP_TOKEN%"}}, "headers.D"),
+        ({"url": "https://shop.example/mcp", "headers": {"E": "${{ secrets.SHOP }}"}}, "headers.E"),
+        ({"url": "https://shop.example/mcp", "headers": {"F": "Bearer {env:SHOP_TOKEN}"}}, "headers.F"),
         ({"command": "sh", "args": ["-c", "exec shop --home $HOME"]}, ""),
         ({"url": "https://shop.example/mcp", "headers": {"A": "pa$$WORD a$B", "B": "${SHOP_TOKEN}", "C": "$5"}}, ""),
     ],
@@ -146,8 +149,34 @@ def test_a_variable_without_braces_is_a_warning(
 ) -> None:
     McpToolSet(server)
     messages = [record.getMessage() for record in caplog.records]
-    expected = f"{place} of an MCP server contains $NAME without braces, which is passed literally; write ${{NAME}}"
+    expected = f"{place} of an MCP server contains a variable in another form than ${{NAME}}, which is passed literally"
     assert [message.startswith(expected) and "SHOP" not in message for message in messages] == [True] * bool(place)
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ({"context_servers": {"x": {"source": "custom", "command": "a", "env": {}}}}, {"command": "a", "env": {}}),
+        (
+            {"mcp": {"x": {"type": "local", "command": ["a", "b"], "enabled": True, "environment": {"C": "d"}}}},
+            {"transport": "stdio", "command": "a", "args": ["b"], "env": {"C": "d"}},
+        ),
+        ({"mcp": {"x": {"type": "remote", "url": "https://a/m"}}}, {"url": "https://a/m"}),
+        (
+            {"mcpServers": {"x": {"transportType": "sse", "url": "https://a/m", "disabledTools": []}}},
+            {"transport": "sse", "url": "https://a/m"},
+        ),
+        (
+            {"mcpServers": {"x": {"isActive": True, "type": "streamableHttp", "baseUrl": "https://a/m", "tags": []}}},
+            {"transport": "streamable-http", "url": "https://a/m"},
+        ),
+        ({"mcpServers": {"x": {"command": "a", "args": None, "url": "", "type": None}}}, {"command": "a"}),
+    ],
+    ids=["Zed", "OpenCode", "OpenCode, URL", "Cline", "Cherry Studio", "empty fields"],
+)
+def test_files_of_other_clients_are_understood(file: Any, expected: Any, tmp_path: Path) -> None:
+    [found] = mcp_servers_from(written(tmp_path, file))
+    assert params_of(found) == params_of(McpToolSet(expected))
 
 
 def test_the_object_itself_and_python_take_the_same(tmp_path: Path) -> None:
