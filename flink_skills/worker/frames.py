@@ -20,7 +20,7 @@ MAX_FRAME = 256 * 1024 * 1024
 #: The format of frames, which the first frame states. Increase both sides if an older one must not read a frame.
 FORMAT = 1
 
-OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
+OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER, CONTROL = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08
 OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS, OUTPUTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88
 PONG, WAIT, PARK = 0x89, 0x8A, 0x8B
 
@@ -36,7 +36,7 @@ _ANSWER = struct.Struct(">Bq")
 _WAIT = struct.Struct(">IQB")
 _DEADLINE = struct.Struct(">qB")
 
-_HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE = 1, 2, 4, 8
+_HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE, _IS_REFUSED = 1, 2, 4, 8, 16
 _EVENT_TIME, _SLEEP, _IDS_ONLY, _UNANSWERED = 1, 2, 4, 8
 _EMPTY_LIST = _U32.pack(0)
 _TWO_EMPTY_LISTS = 2 * _EMPTY_LIST
@@ -79,7 +79,7 @@ class StartTurn:
 
     ``session`` is None if the operator believes that this worker has version ``session_version`` cached. ``answers``
     are those to waits of the turn. ``base`` is the session at the start of a turn that others have overtaken, None if
-    none has.
+    none has. ``refusal`` is the reason why the agent refuses the event, None if it does not.
     """
 
     operator: int
@@ -95,6 +95,7 @@ class StartTurn:
     journal: list[bytes]
     answers: Sequence[AnswerData] = ()
     base: list[bytes] | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,14 @@ class TurnAnswer:
 
 
 @dataclass(frozen=True)
+class ControlEntries:
+    """The skills, tools and sub-agents of an operator that are paused or refused, as JSON. It replaces earlier ones."""
+
+    operator: int
+    entries: bytes
+
+
+@dataclass(frozen=True)
 class CancelOperator:
     """An operator instance is gone: drop its turns."""
 
@@ -133,7 +142,7 @@ class Ping:
     """The JVM asks if the event loop runs."""
 
 
-Inbound = OpenPlan | StartTurn | SessionData | TurnAnswer | CancelOperator | Close | Ping
+Inbound = OpenPlan | StartTurn | SessionData | TurnAnswer | ControlEntries | CancelOperator | Close | Ping
 
 
 class FrameBuffer:
@@ -177,6 +186,9 @@ def _decode(kind: int, body: bytes) -> Inbound:
         operator, turn = _TURN_OF.unpack_from(body)
         answer, _ = _answer(body, _TURN_OF.size)
         return TurnAnswer(operator, turn, answer)
+    if kind == CONTROL:
+        (operator,) = _U32.unpack_from(body)
+        return ControlEntries(operator, _bytes(body, 4)[0])
     if kind == CANCEL:
         return CancelOperator(_U32.unpack_from(body)[0])
     if kind == CLOSE:
@@ -194,6 +206,7 @@ def _decode_turn(body: bytes) -> StartTurn:
     journal: list[bytes]
     answers: list[AnswerData] = []
     base: list[bytes] | None = None
+    refusal: str | None = None
     if body[offset:] == _TWO_EMPTY_LISTS:
         session, journal = [], []
     else:
@@ -203,6 +216,8 @@ def _decode_turn(body: bytes) -> StartTurn:
             answers, offset = _answers(body, offset)
         if flags & _HAS_BASE:
             base, offset = _many(body, offset)
+        if flags & _IS_REFUSED:
+            refusal = _bytes(body, offset)[0].decode("utf-8", "surrogatepass")
     return StartTurn(
         operator,
         plan,
@@ -217,6 +232,7 @@ def _decode_turn(body: bytes) -> StartTurn:
         journal,
         answers,
         base,
+        refusal,
     )
 
 

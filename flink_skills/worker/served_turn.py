@@ -161,8 +161,11 @@ class ServedTurn:
                 session = Session()
             else:
                 event, problem = decode_event(frame.event, runtime.plan.events)
-                session = self._known_session() or _decoded(frame, await self._requested_session())
-                self._keeps = True
+                if frame.refusal is None:
+                    session = self._known_session() or _decoded(frame, await self._requested_session())
+                    self._keeps = True
+                else:
+                    session = Session()  # the turn does not read it
             start = TurnStart(
                 key=frame.key,
                 number=frame.number,
@@ -175,6 +178,7 @@ class ServedTurn:
                 problem=problem,
                 answers=[*(_answer(of) for of in frame.answers), *self._answers],
                 base=None if frame.base is None else _decoded(frame, frame.base),
+                refusal=frame.refusal,
             )
             turn = self.turn = Turn(
                 runtime,

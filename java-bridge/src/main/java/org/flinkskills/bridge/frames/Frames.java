@@ -29,6 +29,7 @@ public final class Frames {
   public static final int CLOSE = 0x05;
   public static final int PING = 0x06;
   public static final int ANSWER = 0x07;
+  public static final int CONTROL = 0x08;
 
   public static final int OPENED = 0x81;
   public static final int OPEN_FAILED = 0x82;
@@ -64,6 +65,7 @@ public final class Frames {
   public static final int TURN_HAS_SESSION = 2;
   public static final int TURN_HAS_ANSWERS = 4;
   public static final int TURN_HAS_BASE = 8;
+  public static final int TURN_IS_REFUSED = 16;
   public static final int STEP_CLEARS_JOURNAL = 1;
 
   /** The bytes of TURN before its key. */

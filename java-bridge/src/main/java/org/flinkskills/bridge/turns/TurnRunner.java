@@ -1,5 +1,6 @@
 package org.flinkskills.bridge.turns;
 
+import java.io.IOException;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -11,6 +12,7 @@ import org.apache.flink.runtime.state.VoidNamespace;
 import org.apache.flink.util.function.ThrowingRunnable;
 import org.flinkskills.bridge.AgentTurnException;
 import org.flinkskills.bridge.frames.Frame;
+import org.flinkskills.bridge.frames.FrameWriter;
 import org.flinkskills.bridge.frames.Frames;
 import org.flinkskills.bridge.metrics.AgentMetrics;
 import org.flinkskills.bridge.outputs.AgentOutputs;
@@ -45,6 +47,10 @@ public final class TurnRunner {
   private final TurnCounts counts;
   private final TurnWaits waits;
   private final WaitingTurns waiting;
+
+  /** The control of the agent by records; null without a stream of them. */
+  private final AgentControl control;
+
   private final int maxCrashes;
 
   private final TurnResumption resumption;
@@ -57,6 +63,7 @@ public final class TurnRunner {
   /**
    * @param name the name of the operator in logs
    * @param keys sets the current key of {@code state}
+   * @param control paused and refused agents, skills and tools; null without a control stream
    * @param maxCrashes the number of crashes after which a worker does not read a turn
    */
   public TurnRunner(
@@ -70,6 +77,7 @@ public final class TurnRunner {
       TurnCounts counts,
       TurnWaits waits,
       WaitingTurns waiting,
+      AgentControl control,
       int maxCrashes) {
     this.name = name;
     this.keys = keys;
@@ -81,6 +89,7 @@ public final class TurnRunner {
     this.counts = counts;
     this.waits = waits;
     this.waiting = waiting;
+    this.control = control;
     this.maxCrashes = maxCrashes;
     this.resumption =
         new TurnResumption(keys, state, scheduler, connection, waits, waiting, gate, active);
@@ -136,6 +145,46 @@ public final class TurnRunner {
     scheduler.add(key, key.epochs.size());
     scheduler.resume(key, key.resumed.size());
     return key;
+  }
+
+  /** Return true if the agent is paused, and events wait for it. */
+  public boolean isPaused() {
+    return control != null && control.isPaused() && scheduler.unfinished() > 0;
+  }
+
+  /** Refuse the events of a paused agent, because no record can resume it. */
+  public void refusePaused() throws Exception {
+    control.refusePaused();
+    scheduler.pause(false);
+    startTurns();
+  }
+
+  /** Apply the restored control records, and send them to the workers that accept turns. */
+  public void restoreControl() throws Exception {
+    if (control != null) {
+      scheduler.pause(control.isPaused());
+      if (control.isForWorkers()) {
+        scheduler.sendToWorkers(controlFrame());
+      }
+    }
+  }
+
+  /** Apply a control record. There is no current key. */
+  public void control(String json) throws Exception {
+    ControlRecord record = control.accept(json);
+    if (record == null) {
+      return;
+    }
+    scheduler.sendToWorkers(controlFrame());
+    scheduler.pause(control.isPaused());
+    startTurns();
+  }
+
+  private byte[] controlFrame() throws IOException {
+    return new FrameWriter(Frames.CONTROL)
+        .u32(connection.operator())
+        .bytes(control.forWorkers())
+        .frame();
   }
 
   /** Add an event of the current key, and start its turn if that is possible. */
@@ -214,16 +263,18 @@ public final class TurnRunner {
     ActiveKey key = turn.key;
     TurnState.Event event = event(turn);
     TurnFrame.Resumed resumed = waiting.start(key, turn.number);
-    List<byte[]> session = state.session().toSend(key, turn.epoch);
+    String reason = control == null ? null : control.refusal();
+    byte[] refusal = reason == null ? null : FrameWriter.utf8(reason);
+    List<byte[]> session = refusal == null ? state.session().toSend(key, turn.epoch) : null;
     List<byte[]> journal = state.journal(key);
-    long size = TurnFrame.size(turn, event, session, journal, resumed);
+    long size = TurnFrame.size(turn, event, session, journal, resumed, refusal);
     if (size > Frames.MAX_FRAME_BYTES) {
       connection.cancelStart(turn.slot.worker, turn.epoch);
       endWithoutWorker(
           turn, ErrorRecord.ofSize(connection.plan().json(), key.name, turn.number + 1, size));
       return;
     }
-    send(turn, TurnFrame.of(connection, turn, event, session, journal, resumed));
+    send(turn, TurnFrame.of(connection, turn, event, session, journal, resumed, refusal));
   }
 
   /** Read the event of a turn, and set its current key and its timestamp. */
@@ -238,6 +289,9 @@ public final class TurnRunner {
   public void workerReady(int worker, int epoch) throws Exception {
     if (scheduler.workerReady(worker, epoch)) {
       metrics.workerRestarts.inc();
+    }
+    if (control != null && control.isForWorkers()) {
+      connection.send(worker, epoch, controlFrame());
     }
     startTurns();
   }

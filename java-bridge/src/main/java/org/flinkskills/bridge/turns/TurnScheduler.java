@@ -47,6 +47,11 @@ public final class TurnScheduler {
   /** The number of started turns that a worker runs. Other started turns wait for their worker. */
   private int inFlight;
 
+  private boolean paused;
+
+  /** The number of events that may wait although the limit is lower, because of a pause. */
+  private int allowance;
+
   public TurnScheduler(AgentSettings settings) {
     this.settings = settings;
   }
@@ -78,6 +83,20 @@ public final class TurnScheduler {
   /** Return the number of events whose turns have not started. */
   public int waiting() {
     return unfinished - started.size();
+  }
+
+  /**
+   * Set whether no turn starts.
+   *
+   * <p>While the operator is paused, it accepts all events: otherwise it would read neither the
+   * record that resumes it, nor the barriers of checkpoints. After the pause, the events that wait
+   * already do not stop the inputs.
+   */
+  void pause(boolean pauses) {
+    if (paused && !pauses) {
+      allowance = waiting();
+    }
+    paused = pauses;
   }
 
   /** Add turns of the key that can run. Return true if one of them can start. */
@@ -121,10 +140,26 @@ public final class TurnScheduler {
    * count: its answer must not stop the inputs.
    */
   public boolean acceptsMore() {
+    if (paused) {
+      return true;
+    }
+    if (allowance > 0) {
+      allowance = Math.min(allowance, waiting());
+    }
     int forCapacity = WorkerSlot.waitingForCapacity(slots);
     int forWorker = ready - forCapacity;
     int behindTheirKey = waiting() - ready - backlog;
-    return forCapacity <= 1 && behindTheirKey + forWorker <= settings.maxPending();
+    int limit = Math.max(settings.maxPending(), allowance);
+    return forCapacity <= 1 && behindTheirKey + forWorker <= limit;
+  }
+
+  /** Send a frame to all workers that accept turns. */
+  void sendToWorkers(byte[] frame) {
+    for (WorkerSlot slot : slots) {
+      if (slot.epoch != 0) {
+        connection.send(slot.worker, slot.epoch, frame);
+      }
+    }
   }
 
   /** Return a turn that the worker runs in that epoch, or null. */
@@ -142,7 +177,7 @@ public final class TurnScheduler {
     nextSlot = (nextSlot + 1) % slots.length;
     for (int i = 0; i < slots.length; i++) {
       WorkerSlot slot = slots[(nextSlot + i) % slots.length];
-      boolean accepts = slot.epoch != 0 && startTurns(slot, start);
+      boolean accepts = slot.epoch != 0 && !paused && startTurns(slot, start);
       slot.setAvailable(accepts);
       if (accepts && !slot.suspects.isEmpty() && !slot.exclusiveRequested) {
         slot.exclusiveRequested = true;
