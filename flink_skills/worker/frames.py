@@ -22,7 +22,7 @@ FORMAT = 1
 
 OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER, CONTROL = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08
 OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS, OUTPUTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88
-PONG, WAIT, PARK = 0x89, 0x8A, 0x8B
+PONG, WAIT, PARK, CONTROLLED = 0x89, 0x8A, 0x8B, 0x8C
 
 _U32 = struct.Struct(">I")
 _HEADER = struct.Struct(">IB")
@@ -119,10 +119,16 @@ class TurnAnswer:
 
 @dataclass(frozen=True)
 class ControlEntries:
-    """The skills, tools and sub-agents of an operator that are paused or refused, as JSON. It replaces earlier ones."""
+    """The skills, tools and sub-agents of an operator that are paused or refused, as JSON. It replaces earlier ones.
+
+    ``checked`` are the target and the name of a record that the worker checks, and what it does about a problem:
+    ``error`` or ``log``.
+    """
 
     operator: int
+    plan: int
     entries: bytes
+    checked: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -187,8 +193,9 @@ def _decode(kind: int, body: bytes) -> Inbound:
         answer, _ = _answer(body, _TURN_OF.size)
         return TurnAnswer(operator, turn, answer)
     if kind == CONTROL:
-        (operator,) = _U32.unpack_from(body)
-        return ControlEntries(operator, _bytes(body, 4)[0])
+        operator, plan = _U32.unpack_from(body)[0], _U32.unpack_from(body, 4)[0]
+        entries, offset = _bytes(body, 8)
+        return ControlEntries(operator, plan, entries, [item.decode() for item in _many(body, offset)[0]])
     if kind == CANCEL:
         return CancelOperator(_U32.unpack_from(body)[0])
     if kind == CLOSE:
@@ -356,6 +363,11 @@ def encode_wait(operator: int, turn: int, change: WaitChange) -> bytes:
 def encode_park(operator: int, turn: int) -> bytes:
     """Return the stop of a turn until one of its waits is answered."""
     return _frame(PARK, _TURN_OF.pack(operator, turn))
+
+
+def encode_controlled(operator: int, problem: str) -> bytes:
+    """Return the problem of the name in a control record. The number of the turn is 0."""
+    return _frame(CONTROLLED, _TURN_OF.pack(operator, 0), _sized(problem.encode("utf-8", "replace")))
 
 
 def encode_need_session(operator: int, turn: int) -> bytes:

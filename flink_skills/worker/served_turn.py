@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from flink_skills.worker.frame_pipes import Connection, PendingFrame
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
+    from flink_skills.tools.control import CallControl
 
 _MAX_SESSIONS = 10_000
 _MAX_BYTES = 128 << 20
@@ -94,6 +95,8 @@ class Serving(Protocol):
     sessions: SessionCache
     #: The open agents, by the number of their plan.
     runtimes: dict[int, OpenAgent]
+    #: What control records have paused or refused, by operator.
+    controls: defaultdict[int, CallControl]
 
     def forget(self, served: ServedTurn) -> None:
         """Drop a turn that has ended."""
@@ -179,6 +182,7 @@ class ServedTurn:
                 answers=[*(_answer(of) for of in frame.answers), *self._answers],
                 base=None if frame.base is None else _decoded(frame, frame.base),
                 refusal=frame.refusal,
+                control=worker.controls[frame.operator],
             )
             turn = self.turn = Turn(
                 runtime,

@@ -205,6 +205,7 @@ class Turn:
             outputs=self.outputs,
             call_agent=partial(call_agent, self._generations),
             kept=start.session.conversation(self.identity.session_id) if agent.keeps_conversation else NO_CONVERSATION,
+            control=start.control,
         )
         self.agent_run = AgentRun(self.main, self._generations[id(agent)])
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.agent_run import AgentRun
     from flink_skills.agents.turn.agent_turn import AgentTurn, Identity
     from flink_skills.agents.turn.steps import Steps
+    from flink_skills.tools.control import CallControl
 
 #: Pairs of side-output tag (empty: main output) and value.
 Emitted = Sequence[tuple[str, Any]]
@@ -102,7 +103,8 @@ class TurnStart:
     died while this turn ran. ``problem`` is the reason why the event cannot be read. The turn then fails immediately.
     ``answers`` are the answers to waits of the turn. ``base`` is the session at the start of the turn, if other turns
     of the key have ended in the meantime. ``refusal`` is the reason why a control record refuses the event, None if
-    none does. The turn then fails immediately, and does not fail the job.
+    none does. The turn then fails immediately, and does not fail the job. ``control`` is what control records have
+    paused or refused.
     """
 
     key: str
@@ -117,6 +119,7 @@ class TurnStart:
     answers: Sequence[Answer] = ()
     base: Session | None = None
     refusal: str | None = None
+    control: CallControl | None = None
 
 
 @dataclass(frozen=True)

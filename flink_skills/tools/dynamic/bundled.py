@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -453,6 +453,9 @@ class _BundledTool(Tool):
     @property
     def spec(self) -> ToolSpec:
         return self._spec
+
+    def skills_of(self, arguments: Mapping[str, Any], context: ToolContext) -> Collection[str]:
+        return (self._skill_name,)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         return await self._tools.call(self._skill_name, self._name, arguments, context, self._spec.name)

@@ -46,6 +46,7 @@ public final class Frames {
   public static final int PONG = 0x89;
   public static final int WAIT = 0x8A;
   public static final int PARK = 0x8B;
+  public static final int CONTROLLED = 0x8C;
 
   /** Operations of WAIT. */
   public static final int WAIT_OPEN = 0;

@@ -55,7 +55,8 @@ final class WorkerFrames {
           Frames.NEED_SESSION,
           Frames.OUTPUTS,
           Frames.WAIT,
-          Frames.PARK -> {
+          Frames.PARK,
+          Frames.CONTROLLED -> {
         check(new Frame(frame.content()));
         byOperator.computeIfAbsent(frame.u32(), operator -> new ArrayList<>()).add(frame);
       }
@@ -124,6 +125,7 @@ final class WorkerFrames {
         frame.skip();
       }
       case Frames.OUTPUTS -> skip(frame, 2);
+      case Frames.CONTROLLED -> frame.skip();
       case Frames.WAIT -> {
         atMost("operation of a wait", frame.u8(), Frames.WAIT_CANCEL);
         frame.skip();

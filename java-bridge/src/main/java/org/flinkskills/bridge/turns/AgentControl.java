@@ -12,6 +12,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.UUID;
 import java.util.function.LongSupplier;
+import java.util.stream.Stream;
 import org.apache.flink.api.common.state.BroadcastState;
 import org.apache.flink.api.common.state.MapStateDescriptor;
 import org.apache.flink.api.common.state.OperatorStateStore;
@@ -19,7 +20,9 @@ import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.flinkskills.bridge.frames.FrameWriter;
 import org.flinkskills.bridge.metrics.AgentMetrics;
 import org.flinkskills.bridge.outputs.AgentOutputs;
 import org.flinkskills.bridge.outputs.ErrorRecord;
@@ -140,9 +143,31 @@ public final class AgentControl {
     return !entries.isEmpty();
   }
 
-  /** Return these entries as JSON for workers. */
+  /** Return these entries as JSON for workers. One of the operator's agent is for all its agents. */
   byte[] forWorkers() throws IOException {
-    return JSON.writeValueAsBytes(entries.values());
+    ArrayNode found = JSON.createArrayNode();
+    for (JsonNode entry : entries.values()) {
+      boolean isForAll = entry.path("agent").asText().equals(own);
+      found.add(isForAll ? ((ObjectNode) entry.deepCopy()).put("agent", "") : entry);
+    }
+    return JSON.writeValueAsBytes(found);
+  }
+
+  /** Return true if that is the name of the operator's agent. */
+  boolean isOperator(String agent) {
+    return agent.equals(own);
+  }
+
+  /**
+   * Return what a worker checks in a record: the target, its name, and {@code error} if no other
+   * agent can have it, else {@code log}. Return an empty list if it checks nothing.
+   */
+  List<byte[]> checked(ControlRecord record) {
+    if (!reports || record.action().equals(ControlRecord.RESUME) || record.isOfAgent()) {
+      return List.of();
+    }
+    String how = others.isEmpty() || !record.agent().isEmpty() ? "error" : "log";
+    return Stream.of(record.target(), record.name(), how).map(FrameWriter::utf8).toList();
   }
 
   /** Apply a record, and report it. Return it, or null if it has no effect on this operator. */
@@ -159,7 +184,7 @@ public final class AgentControl {
       }
       return null;
     }
-    String agent = record.target().equals(ControlRecord.AGENT) ? record.name() : record.agent();
+    String agent = record.isOfAgent() ? record.name() : record.agent();
     if (!agent.isEmpty() && !isOwn(agent)) {
       return null;
     }
@@ -192,7 +217,7 @@ public final class AgentControl {
   }
 
   private void checkAgent(ControlRecord record, String json) throws ControlRecord.InvalidException {
-    String agent = record.target().equals(ControlRecord.AGENT) ? record.name() : record.agent();
+    String agent = record.isOfAgent() ? record.name() : record.agent();
     if (!agent.isEmpty() && !isOwn(agent) && !others.contains(agent)) {
       Set<String> names = new TreeSet<>(others);
       names.add(own);
@@ -289,7 +314,7 @@ public final class AgentControl {
     event.put("status", "ok");
     event.put("agent", own);
     event.put("name", record.name());
-    if (!record.target().equals(ControlRecord.AGENT)) {
+    if (!record.isOfAgent()) {
       event.put(record.target(), record.name());
     }
     event.put("action", record.action());

@@ -97,6 +97,10 @@ record ControlRecord(
     return value.isNull() ? "" : value.isTextual() ? value.textValue().strip() : value.asText();
   }
 
+  boolean isOfAgent() {
+    return target.equals(AGENT);
+  }
+
   /** Return the target for messages. */
   String shown() {
     return String.format("%s '%s'%s", target, name, agent.isEmpty() ? "" : " of agent " + agent);

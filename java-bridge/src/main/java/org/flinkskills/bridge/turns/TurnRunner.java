@@ -164,7 +164,7 @@ public final class TurnRunner {
     if (control != null) {
       scheduler.pause(control.isPaused());
       if (control.isForWorkers()) {
-        scheduler.sendToWorkers(controlFrame());
+        scheduler.sendToWorkers(controlFrame(List.of()));
       }
     }
   }
@@ -175,15 +175,27 @@ public final class TurnRunner {
     if (record == null) {
       return;
     }
-    scheduler.sendToWorkers(controlFrame());
-    scheduler.pause(control.isPaused());
-    startTurns();
+    if (record.isOfAgent() && control.isOperator(record.name())) {
+      scheduler.pause(control.isPaused());
+      startTurns();
+      return;
+    }
+    scheduler.sendToWorkers(controlFrame(List.of()));
+    List<byte[]> checked = control.checked(record);
+    if (!checked.isEmpty()) {
+      scheduler.sendToWorker(controlFrame(checked));
+    }
   }
 
-  private byte[] controlFrame() throws IOException {
+  /**
+   * @param checked see {@link AgentControl#checked}; empty if the worker checks nothing
+   */
+  private byte[] controlFrame(List<byte[]> checked) throws IOException {
     return new FrameWriter(Frames.CONTROL)
         .u32(connection.operator())
+        .u32(connection.planId())
         .bytes(control.forWorkers())
+        .list(checked)
         .frame();
   }
 
@@ -291,7 +303,7 @@ public final class TurnRunner {
       metrics.workerRestarts.inc();
     }
     if (control != null && control.isForWorkers()) {
-      connection.send(worker, epoch, controlFrame());
+      connection.send(worker, epoch, controlFrame(List.of()));
     }
     startTurns();
   }
@@ -316,7 +328,12 @@ public final class TurnRunner {
 
   /** Apply a frame of a turn. A frame of a turn that the worker no longer runs has no effect. */
   public void apply(int worker, int epoch, Frame frame) throws Exception {
-    Turn turn = scheduler.find(frame.u64(), worker, epoch);
+    long id = frame.u64();
+    if (frame.type() == Frames.CONTROLLED) {
+      control.reject(frame.str());
+      return;
+    }
+    Turn turn = scheduler.find(id, worker, epoch);
     if (turn == null) {
       return;
     }

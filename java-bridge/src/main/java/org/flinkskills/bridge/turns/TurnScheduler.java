@@ -162,6 +162,16 @@ public final class TurnScheduler {
     }
   }
 
+  /** Send a frame to one of the workers that accept turns, if there is any. */
+  void sendToWorker(byte[] frame) {
+    for (WorkerSlot slot : slots) {
+      if (slot.epoch != 0) {
+        connection.send(slot.worker, slot.epoch, frame);
+        return;
+      }
+    }
+  }
+
   /** Return a turn that the worker runs in that epoch, or null. */
   Turn find(long id, int worker, int epoch) {
     Turn turn = started.get(id);

@@ -448,7 +448,10 @@ public final class FakeWorkers implements WorkerLauncher {
         case Frames.CANCEL -> cancelled.add(frame.u32());
         case Frames.CONTROL -> {
           frame.u32();
-          controls.add(frame.str());
+          frame.u32();
+          String entries = frame.str();
+          List<String> checked = texts(frame.list());
+          controls.add(checked.isEmpty() ? entries : "check " + checked);
         }
         default -> throw new IOException("unexpected frame " + frame.type());
       }

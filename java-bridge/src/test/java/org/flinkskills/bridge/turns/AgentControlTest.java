@@ -13,6 +13,8 @@ import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.streaming.api.watermark.Watermark;
+import org.flinkskills.bridge.frames.FrameWriter;
+import org.flinkskills.bridge.frames.Frames;
 import org.flinkskills.bridge.kit.AgentHarness;
 import org.flinkskills.bridge.kit.FakeWorkers;
 import org.flinkskills.bridge.kit.FakeWorkers.FakeWorker;
@@ -171,6 +173,22 @@ class AgentControlTest {
     workers.only().die(1);
     FakeWorker next = workers.started(1);
     agent.await("the entries in the next worker", () -> !next.controls.isEmpty());
+  }
+
+  @Test
+  void aWorkerChecksNamesAndItsProblemIsAnErrorRecord() throws Exception {
+    agent = builder().open();
+    FakeWorker worker = workers.only();
+    agent.control("{'action':'refuse','tool':'pya','agent':'desk','reason':'twice'}");
+    assertTrue(worker.controls.take().contains("\"agent\":\"\""));
+    assertEquals("check [tool, pya, error]", worker.controls.take());
+    worker.answer(new FrameWriter(Frames.CONTROLLED).u32(1).u64(0).str("'pya' matches no tool"));
+    agent.await("an error record", () -> !agent.emitted("errors").isEmpty());
+    assertTrue(agent.emitted("errors").get(0).contains("'pya' matches no tool"));
+    // Another agent may have the tool.
+    agent.control(NO_TOOL);
+    worker.controls.take();
+    assertEquals("check [tool, pay, log]", worker.controls.take());
   }
 
   @Test
