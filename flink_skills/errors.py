@@ -104,7 +104,7 @@ class LimitError(TurnError):
 
 
 class RefusedError(TurnError):
-    """A control record refuses the events of the agent."""
+    """A control record refuses the events of an agent."""
 
 
 class WaitTimeout(TurnError):  # noqa: N818 - as TimeoutError and CancelledError of asyncio

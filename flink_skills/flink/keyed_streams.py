@@ -16,7 +16,7 @@ from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.agents.rows.wait_record import WaitIds
 from flink_skills.agents.state.event import Record, to_plain
-from flink_skills.agents.state.keys import check_key_selector, key_text_of, selected_key
+from flink_skills.agents.state.keys import check_key_selector, key_text_of, key_to_text, selected_key
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, string_array
 
@@ -211,7 +211,7 @@ class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
 
 
 #: The fields of control records.
-CONTROL_FIELDS = ("action", "agent", "skill", "tool", "reason", "by")
+CONTROL_FIELDS = ("action", "agent", "skill", "tool", "key", "reason", "by")
 
 
 def control_records(flink: StreamExecutionEnvironment, stream: DataStream) -> Any:
@@ -230,7 +230,12 @@ def control_records(flink: StreamExecutionEnvironment, stream: DataStream) -> An
 
 def _control_record(record: Any) -> str:
     # The operator reports what is not a record.
-    return record if isinstance(record, str) else json.dumps(to_plain(as_record(record)), default=str)
+    if isinstance(record, str):
+        return record
+    found = as_record(record)
+    if isinstance(found, dict) and not isinstance(found.get("key", ""), str):
+        found = {**found, "key": json.loads(key_to_text(_plain_key(found["key"])))}
+    return json.dumps(to_plain(found), default=str)
 
 
 class EventKeys:

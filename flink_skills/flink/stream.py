@@ -101,8 +101,8 @@ class AgentOutput(ABC):
         Call it before the outputs are read. Several agents can have the same records.
 
         Args:
-            records: A stream or a table. A record has ``action`` (``pause``, ``refuse`` or ``resume``), one of
-                ``agent``, ``skill`` and ``tool``, and ``reason``.
+            records: A stream or a table. A record has ``action`` (``pause``, ``refuse``, ``resume`` or ``forget``), one
+                of ``agent``, ``skill``, ``tool`` and ``key``, and ``reason``.
 
         Returns:
             This output.

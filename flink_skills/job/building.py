@@ -191,10 +191,9 @@ class JobBuilder:
         shape = shape_of_rows(self.context, ("control",), section, problems)
         if shape is not None:
             place = "the query of control" if section.table is None else f"table {section.table}"
-            targets = [name for name in shape.names if name in ("agent", "skill", "tool")]
-            missing = [name for name in ("action", "reason") if name not in shape.names]
-            if missing or not targets:
-                what = "agent, skill or tool" if not missing else missing[0]
+            targets = [name for name in shape.names if name in ("agent", "skill", "tool", "key")]
+            if "action" not in shape.names or not targets:
+                what = "agent, skill, tool or key" if "action" in shape.names else "action"
                 message = f"{place} has no column {what}: add it. Control records have {', '.join(CONTROL_FIELDS)}"
                 problems += self.read.problem(self.control_at, message).problems
         inputs = {stage.table for stage in self.read.stages if stage.table is not None}

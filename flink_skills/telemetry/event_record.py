@@ -26,7 +26,8 @@ EVENT_KINDS = {
     "fallback": "A chat model failed after all retries or was skipped, and the request is sent to its next fallback.",
     "restart": "A running turn restarted from its beginning, because its journal does not match the agent's code.",
     "wait": "A wait began, or ended with an answer, a timeout or a cancellation.",
-    "control": "A control record paused, refused or resumed an agent, a skill or a tool.",
+    "control": "A control record paused, refused or resumed an agent, a skill or a tool, or erases a key.",
+    "forget": "A key was erased. `detail` has the SHA-256 of the key.",
     "open": "An agent was opened on a TaskManager.",
     "refresh": "The skills of an open agent changed.",
     "diagnostic": "A skill or source has a problem.",
@@ -85,7 +86,8 @@ EVENT_COLUMNS = (
         "STRING",
         ("delta", "skill", "wait", "control"),
         "For `skill`: `activate` or `read`. For `delta`: `text`, `arguments`, `withdrawn` or `restarted`. For `wait`: "
-        "`open`, `answered`, `timed_out`, `cancelled` or `input_ended`. For `control`: `pause`, `refuse` or `resume`.",
+        "`open`, `answered`, `timed_out`, `cancelled` or `input_ended`. For `control`: `pause`, `refuse`, `resume` "
+        "or `forget`.",
     ),
     EventColumn("path", "STRING", ("skill", "diagnostic"), "Path of the file that was read or has the problem."),
     EventColumn("input_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens."),

@@ -36,7 +36,8 @@ _ANSWER = struct.Struct(">Bq")
 _WAIT = struct.Struct(">IQB")
 _DEADLINE = struct.Struct(">qB")
 
-_HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE, _IS_REFUSED = 1, 2, 4, 8, 16
+_HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE, _IS_REFUSED, _FORGETS = 1, 2, 4, 8, 16, 32
+_END_FORGETS = 16
 _EVENT_TIME, _SLEEP, _IDS_ONLY, _UNANSWERED = 1, 2, 4, 8
 _EMPTY_LIST = _U32.pack(0)
 _TWO_EMPTY_LISTS = 2 * _EMPTY_LIST
@@ -79,7 +80,8 @@ class StartTurn:
 
     ``session`` is None if the operator believes that this worker has version ``session_version`` cached. ``answers``
     are those to waits of the turn. ``base`` is the session at the start of a turn that others have overtaken, None if
-    none has. ``refusal`` is the reason why the agent refuses the event, None if it does not.
+    none has. ``refusal`` is the reason why the agent refuses the event, None if it does not. A turn that ``forgets``
+    has no event: the worker erases what it has of the key.
     """
 
     operator: int
@@ -96,6 +98,7 @@ class StartTurn:
     answers: Sequence[AnswerData] = ()
     base: list[bytes] | None = None
     refusal: str | None = None
+    forgets: bool = False
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,7 @@ def _decode_turn(body: bytes) -> StartTurn:
         answers,
         base,
         refusal,
+        bool(flags & _FORGETS),
     )
 
 
@@ -384,8 +388,10 @@ def encode_end(
     chunks: Sequence[bytes],
     outputs: Sequence[tuple[str, bytes]],
     message: str = "",
+    forgets: bool = False,
 ) -> bytes:
-    """Return the frame of an ended turn."""
+    """Return the frame of an ended turn. ``forgets`` is True if the key is erased after it."""
+    status |= _END_FORGETS if forgets else 0
     parts = [_END.pack(operator, turn, status, session_op), *(_list(chunks) if chunks else (_EMPTY_LIST,))]
     parts += _outputs(outputs)
     parts.append(_sized(message.encode("utf-8", "replace")) if message else _EMPTY_LIST)

@@ -76,6 +76,10 @@ class SessionCache:
         while len(self._cached) > self._max_sessions or (self._bytes > self._max_bytes and len(self._cached) > 1):
             self._remove(next(iter(self._cached)))
 
+    def forget(self, key: _Key) -> None:
+        """Remove the session of a key."""
+        self._remove(key)
+
     def drop(self, operator: int) -> None:
         """Remove the sessions of an operator."""
         for key in [key for key in self._cached if key[0] == operator]:
@@ -156,6 +160,12 @@ class ServedTurn:
     async def _run(self) -> None:
         worker, frame = self._worker, self.frame
         runtime = worker.runtimes[frame.plan]
+        if frame.forgets:
+            worker.sessions.forget((frame.operator, frame.key))
+            left = await runtime.forget(frame.key)
+            status = TurnStatus.FAILED if left else TurnStatus.DONE
+            self._ended(TurnOutcome(status, (), UNCHANGED, Session(), failure=left))
+            return
         try:
             if frame.crashes and crash_problem(frame.crashes, runtime.config) is not None:
                 # Decoding may be what takes workers down. After one more crash not even plain data is decoded.
@@ -273,6 +283,7 @@ class ServedTurn:
                 chunks=outcome.change.chunks,
                 outputs=outputs,
                 message=worker.redactor.redact(message) if message else "",
+                forgets=outcome.forgets,
             )
         )
 

@@ -477,7 +477,8 @@ class Turn:
                 f"skills.turn.max-size = {self.limits.size:,}: keep less in ctx.state, or set "
                 "skills.session.max-tokens"
             )
-        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self.misfit)
+        forgets = self.steps.forgets
+        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self.misfit, forgets=forgets)
 
     @property
     def records(self) -> TurnRecords:

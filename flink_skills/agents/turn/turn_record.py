@@ -128,7 +128,8 @@ class TurnOutcome:
 
     ``outputs`` are pairs of side-output tag (empty: main output) and value. ``error`` is the class of the error that
     the turn failed with, ``message`` its text, and ``exception`` the error itself. ``failure`` is class and message of
-    the error record of the turn. A turn that is done has one if an output did not fit its table.
+    the error record of the turn. A turn that is done has one if an output did not fit its table. ``forgets`` is True if
+    the key is erased after the turn.
     """
 
     status: int
@@ -139,6 +140,7 @@ class TurnOutcome:
     error: str = ""
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     failure: str = ""
+    forgets: bool = False
 
 
 def crash_problem(crashes: int, config: SkillConfig) -> str | None:

@@ -284,6 +284,10 @@ class BundledTools:
         """The number of programs that are kept."""
         return self._programs.running
 
+    async def forget(self, workspace: str) -> None:
+        """End the programs of a workspace."""
+        await self._programs.forget(workspace)
+
     async def describe(self, skill: AgentSkill, context: ToolContext) -> Described:
         """Return the skill's tools. Its ``tools.py`` runs in the sandbox. Failures become problems."""
         try:

@@ -67,6 +67,10 @@ public final class Frames {
   public static final int TURN_HAS_ANSWERS = 4;
   public static final int TURN_HAS_BASE = 8;
   public static final int TURN_IS_REFUSED = 16;
+
+  /** No turn of an event: the worker erases what it has of the key. */
+  public static final int TURN_FORGETS = 32;
+
   public static final int STEP_CLEARS_JOURNAL = 1;
 
   /** The bytes of TURN before its key. */
@@ -75,6 +79,9 @@ public final class Frames {
   public static final int END_OK = 0;
   public static final int END_ERROR_RECORD = 1;
   public static final int END_FAIL_JOB = 2;
+
+  /** Added to the status of a turn that erases its key at its end. */
+  public static final int END_FORGETS = 16;
 
   public static final int SESSION_KEEP = 0;
   public static final int SESSION_APPEND = 1;

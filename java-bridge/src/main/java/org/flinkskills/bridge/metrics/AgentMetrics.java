@@ -31,6 +31,9 @@ public final class AgentMetrics {
   /** Waits that have timed out. */
   public final Counter timedOut;
 
+  /** Keys that were erased. */
+  public final Counter forgotten;
+
   /** Answers that no turn uses. */
   public final Counter unusedAnswers;
 
@@ -59,6 +62,7 @@ public final class AgentMetrics {
     workerRestarts = group.counter("workerRestarts");
     resumed = group.counter("resumed");
     timedOut = group.counter("timedOut");
+    forgotten = group.counter("forgotten");
     unusedAnswers = group.counter("unusedAnswers");
     group.gauge("inFlight", (Gauge<Integer>) inFlight::getAsInt);
     group.gauge(

@@ -1,12 +1,14 @@
 package org.flinkskills.bridge.operator;
 
 import java.util.function.LongSupplier;
+import org.apache.flink.api.common.TaskInfo;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.api.common.typeutils.base.StringSerializer;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.checkpoint.CheckpointException;
 import org.apache.flink.runtime.checkpoint.CheckpointFailureReason;
 import org.apache.flink.runtime.execution.Environment;
+import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
 import org.apache.flink.runtime.state.OperatorStateBackend;
 import org.apache.flink.runtime.state.StateSnapshotContext;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
@@ -176,8 +178,19 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
       }
       return null;
     }
-    boolean isFirst = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask() == 0;
-    return new AgentControl(store, plan, outputs, metrics, clock, isFirst);
+    TaskInfo task = getRuntimeContext().getTaskInfo();
+    int subtask = task.getIndexOfThisSubtask();
+    return new AgentControl(
+        store,
+        plan,
+        outputs,
+        metrics,
+        clock,
+        subtask == 0,
+        key ->
+            KeyGroupRangeAssignment.assignKeyToParallelOperator(
+                    key, task.getMaxNumberOfParallelSubtasks(), task.getNumberOfParallelSubtasks())
+                == subtask);
   }
 
   private WaitTimers waitTimers(KeyedWaits waits) {

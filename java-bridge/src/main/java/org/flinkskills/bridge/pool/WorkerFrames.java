@@ -118,7 +118,7 @@ final class WorkerFrames {
         skip(frame, 2);
       }
       case Frames.END -> {
-        atMost("status", frame.u8(), Frames.END_FAIL_JOB);
+        atMost("status", frame.u8() & ~Frames.END_FORGETS, Frames.END_FAIL_JOB);
         atMost("session operation", frame.u8(), Frames.SESSION_CLEAR);
         skip(frame, 1);
         skip(frame, 2);

@@ -3,8 +3,11 @@ package org.flinkskills.bridge.turns;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -12,6 +15,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.UUID;
 import java.util.function.LongSupplier;
+import java.util.function.Predicate;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.state.BroadcastState;
 import org.apache.flink.api.common.state.MapStateDescriptor;
@@ -61,6 +65,8 @@ public final class AgentControl {
   /** The subtask reports the records. */
   private final boolean reports;
 
+  private final Predicate<String> owns;
+
   private final String own;
   private final Set<String> subAgents = new TreeSet<>();
 
@@ -75,6 +81,7 @@ public final class AgentControl {
   /**
    * @param store the operator's state
    * @param reports whether the subtask reports the records
+   * @param owns returns true for the keys of the subtask
    */
   public AgentControl(
       OperatorStateStore store,
@@ -82,13 +89,15 @@ public final class AgentControl {
       AgentOutputs outputs,
       AgentMetrics metrics,
       LongSupplier clock,
-      boolean reports)
+      boolean reports,
+      Predicate<String> owns)
       throws Exception {
     this.plan = plan;
     this.outputs = outputs;
     this.metrics = metrics;
     this.clock = clock;
     this.reports = reports;
+    this.owns = owns;
     JsonNode json = JSON.readTree(plan.json());
     own = new RecordFormat(plan.json()).agent();
     addCallees(json);
@@ -143,7 +152,9 @@ public final class AgentControl {
     return !entries.isEmpty();
   }
 
-  /** Return these entries as JSON for workers. One of the operator's agent is for all its agents. */
+  /**
+   * Return these entries as JSON for workers. One of the operator's agent is for all its agents.
+   */
   byte[] forWorkers() throws IOException {
     ArrayNode found = JSON.createArrayNode();
     for (JsonNode entry : entries.values()) {
@@ -163,11 +174,19 @@ public final class AgentControl {
    * agent can have it, else {@code log}. Return an empty list if it checks nothing.
    */
   List<byte[]> checked(ControlRecord record) {
-    if (!reports || record.action().equals(ControlRecord.RESUME) || record.isOfAgent()) {
+    if (!reports
+        || record.isOfAgent()
+        || record.action().equals(ControlRecord.RESUME)
+        || record.action().equals(ControlRecord.FORGET)) {
       return List.of();
     }
     String how = others.isEmpty() || !record.agent().isEmpty() ? "error" : "log";
     return Stream.of(record.target(), record.name(), how).map(FrameWriter::utf8).toList();
+  }
+
+  /** Return the keys of this subtask that a record erases. */
+  List<String> keys(ControlRecord record) {
+    return record.keys().stream().filter(owns).toList();
   }
 
   /** Apply a record, and report it. Return it, or null if it has no effect on this operator. */
@@ -177,7 +196,7 @@ public final class AgentControl {
     ControlRecord record;
     try {
       record = ControlRecord.parse(json);
-      checkAgent(record, json);
+      checkAgent(record);
     } catch (ControlRecord.InvalidException e) {
       if (reports && isFirst()) {
         reject(e.getMessage());
@@ -200,9 +219,9 @@ public final class AgentControl {
     } else if (reports && (!agent.isEmpty() || isFirst())) {
       reject(
           String.format(
-              "the control record %s has no effect: %s is neither paused nor refused. Paused or"
+              "the control record resume has no effect: %s is neither paused nor refused. Paused or"
                   + " refused are %s.",
-              json, record.shown(), shownEntries()));
+              record.shown(), shownEntries()));
     }
     return changes ? record : null;
   }
@@ -216,14 +235,14 @@ public final class AgentControl {
     return others.stream().allMatch(other -> own.compareTo(other) < 0);
   }
 
-  private void checkAgent(ControlRecord record, String json) throws ControlRecord.InvalidException {
+  private void checkAgent(ControlRecord record) throws ControlRecord.InvalidException {
     String agent = record.isOfAgent() ? record.name() : record.agent();
     if (!agent.isEmpty() && !isOwn(agent) && !others.contains(agent)) {
       Set<String> names = new TreeSet<>(others);
       names.add(own);
       names.addAll(subAgents);
       throw new ControlRecord.InvalidException(
-          json,
+          record.action() + " of " + record.shown(),
           String.format(
               "no agent with this control stream is named '%s'. Use one of %s.", agent, names));
     }
@@ -238,6 +257,9 @@ public final class AgentControl {
 
   /** Return false if nothing has changed, because the target was neither paused nor refused. */
   private boolean apply(ControlRecord record) throws Exception {
+    if (record.action().equals(ControlRecord.FORGET)) {
+      return true;
+    }
     String target = String.join("\t", record.target(), record.name(), record.agent());
     if (record.action().equals(ControlRecord.RESUME)) {
       boolean known = state.contains(target);
@@ -299,6 +321,10 @@ public final class AgentControl {
       return;
     }
     ObjectNode detail = JSON.createObjectNode().put("target", record.target());
+    if (!record.keys().isEmpty()) {
+      ArrayNode digests = detail.putArray("key_sha256");
+      record.keys().forEach(key -> digests.add(digest(key)));
+    }
     if (!record.reason().isEmpty()) {
       detail.put("reason", record.reason());
     }
@@ -306,20 +332,42 @@ public final class AgentControl {
       detail.put("by", record.by());
     }
     String id = String.join("\t", own, Long.toString(number), record.action(), record.shown());
-    Map<String, Object> event = new LinkedHashMap<>();
-    event.put("version", 1);
-    event.put("id", UUID.nameUUIDFromBytes(id.getBytes(StandardCharsets.UTF_8)).toString());
-    event.put("kind", "control");
-    event.put("at", clock.getAsLong());
-    event.put("status", "ok");
-    event.put("agent", own);
-    event.put("name", record.name());
-    if (!record.isOfAgent()) {
+    Map<String, Object> event = event("control", id, own, clock.getAsLong(), detail);
+    event.put("name", record.name().isEmpty() ? null : record.name());
+    if (!record.isOfAgent() && !record.name().isEmpty()) {
       event.put(record.target(), record.name());
     }
     event.put("action", record.action());
-    event.put("detail", JSON.writeValueAsString(detail));
     outputs.emit(null, new RecordFormat(plan.json()).encodeEvent(event));
+  }
+
+  /**
+   * Return an event of the operator.
+   *
+   * @param id a string that is the same if a failover emits the event again
+   */
+  static Map<String, Object> event(String kind, String id, String agent, long at, JsonNode detail) {
+    Map<String, Object> event = new LinkedHashMap<>();
+    event.put("version", 1);
+    event.put(
+        "id",
+        UUID.nameUUIDFromBytes((kind + "\t" + id).getBytes(StandardCharsets.UTF_8)).toString());
+    event.put("kind", kind);
+    event.put("at", at);
+    event.put("status", "ok");
+    event.put("agent", agent);
+    event.put("detail", detail.toString());
+    return event;
+  }
+
+  /** Return the digest that stands for an erased key in events. */
+  static String digest(String key) {
+    try {
+      MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
+      return HexFormat.of().formatHex(sha256.digest(FrameWriter.utf8(key)));
+    } catch (NoSuchAlgorithmException e) {
+      throw new IllegalStateException("Each Java platform has SHA-256.", e);
+    }
   }
 
   private List<String> shownEntries() {

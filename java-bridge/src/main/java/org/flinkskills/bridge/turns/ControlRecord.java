@@ -1,10 +1,14 @@
 package org.flinkskills.bridge.turns;
 
 import java.util.ArrayList;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonProcessingException;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.flinkskills.bridge.table.CanonicalKey;
 
 /**
  * Record of a control stream.
@@ -15,17 +19,26 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * @param agent the agent to which the record is limited; empty means all agents of the stream
  * @param reason the reason for users and models
  * @param by the person or program that sent the record; may be empty
+ * @param keys the canonical strings of the keys that the record can mean; empty if it erases none
  */
 record ControlRecord(
-    String action, String target, String name, String agent, String reason, String by) {
+    String action,
+    String target,
+    String name,
+    String agent,
+    String reason,
+    String by,
+    List<String> keys) {
   static final String PAUSE = "pause";
   static final String REFUSE = "refuse";
   static final String RESUME = "resume";
+  static final String FORGET = "forget";
   static final String AGENT = "agent";
+  private static final String KEY = "key";
 
-  private static final List<String> ACTIONS = List.of(PAUSE, RESUME, REFUSE);
+  private static final List<String> ACTIONS = List.of(PAUSE, RESUME, REFUSE, FORGET);
   private static final List<String> FIELDS =
-      List.of("action", AGENT, "skill", "tool", "reason", "by");
+      List.of("action", AGENT, "skill", "tool", KEY, "reason", "by");
   private static final int MAX_SHOWN = 200;
   private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -41,7 +54,7 @@ record ControlRecord(
   /** Read a JSON object. */
   static ControlRecord parse(String json) throws InvalidException {
     JsonNode fields = read(json);
-    String shown = json.length() <= MAX_SHOWN ? json : json.substring(0, MAX_SHOWN) + "…";
+    String shown = shown(fields, json);
     if (fields == null || !fields.isObject()) {
       throw new InvalidException(
           shown, "it is not an object. Emit an object with the fields " + FIELDS + ".");
@@ -60,6 +73,9 @@ record ControlRecord(
           action.isEmpty()
               ? String.format("the field 'action' is missing. Set it to one of %s.", ACTIONS)
               : String.format("its action '%s' is unknown. Use one of %s.", action, ACTIONS));
+    }
+    if (action.equals(FORGET)) {
+      return ofKey(fields, shown);
     }
     List<String> targets = new ArrayList<>(List.of("skill", "tool"));
     targets.removeIf(target -> text(fields, target).isEmpty());
@@ -81,7 +97,47 @@ record ControlRecord(
     String target = targets.isEmpty() ? AGENT : targets.get(0);
     String name = targets.isEmpty() ? agent : text(fields, target);
     return new ControlRecord(
-        action, target, name, targets.isEmpty() ? "" : agent, reason, text(fields, "by"));
+        action,
+        target,
+        name,
+        targets.isEmpty() ? "" : agent,
+        reason,
+        text(fields, "by"),
+        List.of());
+  }
+
+  private static ControlRecord ofKey(JsonNode fields, String shown) throws InvalidException {
+    JsonNode key = fields.path(KEY);
+    if (key.isMissingNode() || key.isNull()) {
+      throw new InvalidException(shown, "the field 'key' is missing. Set it to the key to erase.");
+    }
+    if (!text(fields, "skill").isEmpty() || !text(fields, "tool").isEmpty()) {
+      throw new InvalidException(
+          shown, "it erases a key, and names a skill or a tool. Remove that field.");
+    }
+    Set<String> keys = new LinkedHashSet<>(List.of(CanonicalKey.ofJson(key)));
+    JsonNode value = key.isTextual() ? read(key.textValue()) : null;
+    if (value != null && !value.isMissingNode()) {
+      // As in tables: a string verbatim, any other key as JSON.
+      keys.add(CanonicalKey.ofJson(value));
+    }
+    return new ControlRecord(
+        FORGET,
+        KEY,
+        "",
+        text(fields, AGENT),
+        text(fields, "reason"),
+        text(fields, "by"),
+        List.copyOf(keys));
+  }
+
+  /** Return a record for messages, without its key, which may be personal data. */
+  private static String shown(JsonNode fields, String json) {
+    String text = json;
+    if (fields != null && fields.isObject()) {
+      text = ((ObjectNode) fields.deepCopy()).without(KEY).toString();
+    }
+    return text.length() <= MAX_SHOWN ? text : text.substring(0, MAX_SHOWN) + "…";
   }
 
   private static JsonNode read(String json) {
@@ -103,6 +159,9 @@ record ControlRecord(
 
   /** Return the target for messages. */
   String shown() {
+    if (action.equals(FORGET)) {
+      return "a key" + (agent.isEmpty() ? "" : " of agent " + agent);
+    }
     return String.format("%s '%s'%s", target, name, agent.isEmpty() ? "" : " of agent " + agent);
   }
 }

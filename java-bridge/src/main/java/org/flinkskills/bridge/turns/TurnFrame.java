@@ -68,7 +68,8 @@ final class TurnFrame {
             | (session == null ? 0 : Frames.TURN_HAS_SESSION)
             | (resumed.answers.isEmpty() ? 0 : Frames.TURN_HAS_ANSWERS)
             | (resumed.base == null ? 0 : Frames.TURN_HAS_BASE)
-            | (refusal == null ? 0 : Frames.TURN_IS_REFUSED);
+            | (refusal == null ? 0 : Frames.TURN_IS_REFUSED)
+            | (turn.forgets() ? Frames.TURN_FORGETS : 0);
     List<byte[]> chunks = session == null ? List.of() : session;
     FrameWriter frame =
         new FrameWriter(Frames.TURN, size(turn, event, session, journal, resumed, refusal) - 1)

@@ -54,6 +54,7 @@ public final class TurnRunner {
   private final int maxCrashes;
 
   private final TurnResumption resumption;
+  private final KeyErasure erasure;
 
   private final EventTimeGate gate = new EventTimeGate();
 
@@ -93,6 +94,19 @@ public final class TurnRunner {
     this.maxCrashes = maxCrashes;
     this.resumption =
         new TurnResumption(keys, state, scheduler, connection, waits, waiting, gate, active);
+    this.erasure =
+        new KeyErasure(
+            keys,
+            state,
+            scheduler,
+            connection,
+            outputs,
+            metrics,
+            counts,
+            waits,
+            waiting,
+            gate,
+            active);
   }
 
   /** Return the number of turns that wait. */
@@ -144,6 +158,9 @@ public final class TurnRunner {
     }
     scheduler.add(key, key.epochs.size());
     scheduler.resume(key, key.resumed.size());
+    if (key.forgetBefore != ActiveKey.NOTHING) {
+      scheduler.forget(key);
+    }
     return key;
   }
 
@@ -173,6 +190,13 @@ public final class TurnRunner {
   public void control(String json) throws Exception {
     ControlRecord record = control.accept(json);
     if (record == null) {
+      return;
+    }
+    if (!record.keys().isEmpty()) {
+      for (String keyName : control.keys(record)) {
+        erasure.begin(keyName);
+      }
+      startTurns();
       return;
     }
     if (record.isOfAgent() && control.isOperator(record.name())) {
@@ -273,6 +297,13 @@ public final class TurnRunner {
 
   private void start(Turn turn) throws Exception {
     ActiveKey key = turn.key;
+    if (turn.forgets()) {
+      TurnFrame.Resumed nothing = TurnFrame.Resumed.NOTHING;
+      send(
+          turn,
+          TurnFrame.of(connection, turn, TurnState.Event.NONE, null, List.of(), nothing, null));
+      return;
+    }
     TurnState.Event event = event(turn);
     TurnFrame.Resumed resumed = waiting.start(key, turn.number);
     String reason = control == null ? null : control.refusal();
@@ -386,7 +417,8 @@ public final class TurnRunner {
   }
 
   private void end(Turn turn, Frame frame) throws Exception {
-    int status = frame.u8();
+    int flags = frame.u8();
+    int status = flags & ~Frames.END_FORGETS;
     int sessionOp = frame.u8();
     List<byte[]> chunks = frame.list();
     List<Frame.Output> emitted = frame.outputs();
@@ -394,14 +426,26 @@ public final class TurnRunner {
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);
     }
+    if (turn.forgets()) {
+      erasure.end(turn, message);
+      return;
+    }
     // A worker that cannot read the turn has not written the records of its waits.
     boolean isHead = endState(turn, sessionOp, chunks, turn.crashes <= maxCrashes);
     outputs.emit(turn.timestamp, emitted);
     ended(turn, isHead, status == Frames.END_ERROR_RECORD, message);
+    if ((flags & Frames.END_FORGETS) != 0) {
+      erasure.begin(turn.key, turn.number + 1);
+    }
   }
 
   /** End a turn that no worker can end. */
   private void endWithoutWorker(Turn turn, ErrorRecord record) throws Exception {
+    if (turn.forgets()) {
+      keys.setCurrentKey(turn.key.name);
+      erasure.end(turn, "its worker crashed each time");
+      return;
+    }
     event(turn);
     LOG.error("{}: {}", name, record.message());
     if (record.failsJob()) {

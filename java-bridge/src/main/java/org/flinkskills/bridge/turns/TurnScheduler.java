@@ -118,7 +118,19 @@ public final class TurnScheduler {
     backlog += Math.max(0, key.waited - 1);
   }
 
+  /** Add the turn that erases a key. It is the next one of the key. */
+  void forget(ActiveKey key) {
+    unfinished++;
+    if (key.started == null) {
+      makeReady(key);
+    }
+  }
+
   private boolean makeReady(ActiveKey key) {
+    if (key.started == null && key.forgetBefore != ActiveKey.NOTHING) {
+      WorkerSlot.of(slots, key.name).forgets.addLast(key);
+      return false;
+    }
     if (key.isReady || !key.canStart()) {
       return false;
     }
@@ -187,13 +199,31 @@ public final class TurnScheduler {
     nextSlot = (nextSlot + 1) % slots.length;
     for (int i = 0; i < slots.length; i++) {
       WorkerSlot slot = slots[(nextSlot + i) % slots.length];
-      boolean accepts = slot.epoch != 0 && !paused && startTurns(slot, start);
+      boolean accepts =
+          slot.epoch != 0 && startForgets(slot, start) && !paused && startTurns(slot, start);
       slot.setAvailable(accepts);
       if (accepts && !slot.suspects.isEmpty() && !slot.exclusiveRequested) {
         slot.exclusiveRequested = true;
         connection.requestExclusive(slot.worker, slot.epoch);
       }
     }
+  }
+
+  /** Start the turns that erase keys. Return false if the worker does not accept turns. */
+  private boolean startForgets(WorkerSlot slot, ThrowingConsumer<Turn, Exception> start)
+      throws Exception {
+    while (!slot.forgets.isEmpty() && inFlight < settings.maxInFlight()) {
+      ActiveKey key = slot.forgets.peekFirst();
+      boolean isDue = key.started == null && key.forgetBefore != ActiveKey.NOTHING;
+      if (isDue && !connection.tryStart(slot.worker, slot.epoch)) {
+        return false;
+      }
+      slot.forgets.removeFirst();
+      if (isDue) {
+        startNext(key, slot, start);
+      }
+    }
+    return true;
   }
 
   /** Start turns on one worker. Return false if the worker does not accept turns. */
@@ -206,18 +236,28 @@ public final class TurnScheduler {
       start(slot.again.removeFirst(), start);
     }
     while (!slot.ready.isEmpty() && inFlight < settings.maxInFlight()) {
-      if (!connection.tryStart(slot.worker, slot.epoch)) {
+      ActiveKey key = slot.ready.peekFirst();
+      // A key that is erased leaves the queue when its turn has started or its events are erased.
+      boolean isDue = key.canStart();
+      if (isDue && !connection.tryStart(slot.worker, slot.epoch)) {
         return false;
       }
-      ActiveKey key = slot.ready.removeFirst();
+      slot.ready.removeFirst();
       key.isReady = false;
       ready--;
-      Turn turn = new Turn(nextTurn++, key, slot);
-      key.started = turn;
-      started.put(turn.id, turn);
-      start(turn, start);
+      if (isDue) {
+        startNext(key, slot, start);
+      }
     }
     return true;
+  }
+
+  private void startNext(ActiveKey key, WorkerSlot slot, ThrowingConsumer<Turn, Exception> start)
+      throws Exception {
+    Turn turn = new Turn(nextTurn++, key, slot);
+    key.started = turn;
+    started.put(turn.id, turn);
+    start(turn, start);
   }
 
   private void start(Turn turn, ThrowingConsumer<Turn, Exception> start) throws Exception {
