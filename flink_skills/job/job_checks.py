@@ -169,7 +169,8 @@ class _Checker:
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
         for each in builder.agents:
             self._agent(builder, each, graph, agents.get(each.stage.name))
-        if self._passes("control", builder.check_control) and (section := read.job.control) is not None:
+        controlled = self._passes("control", builder.check_control)
+        if controlled and (section := read.job.control) is not None:
             self._ok("control", f"records of {section.table or 'a query'}")
         if all(each.plan is None for each in builder.agents):
             self._sources(builder.read, graph)
@@ -177,7 +178,7 @@ class _Checker:
         filled = [each for each in builder.agents if self._fill(builder, each)]
         # Tables are checked also if nothing can be connected, because their options are independent of agents.
         connected = self._connectors(builder)
-        if connected and filled and len(filled) == len(builder.agents):
+        if connected and controlled and filled and len(filled) == len(builder.agents):
             self._plan(builder)
         if self._reach:
             for each in builder.agents:

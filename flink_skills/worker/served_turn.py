@@ -99,7 +99,7 @@ class Serving(Protocol):
     sessions: SessionCache
     #: The open agents, by the number of their plan.
     runtimes: dict[int, OpenAgent]
-    #: What control records have paused or refused, by operator.
+    #: The paused and refused skills, tools and sub-agents, by operator.
     controls: defaultdict[int, CallControl]
 
     def forget(self, served: ServedTurn) -> None:

@@ -1,4 +1,4 @@
-"""Control records in a mini cluster: agents that are paused, refused and resumed, also after a restore."""
+"""Control records in a mini cluster: agents that are paused, refused and resumed, and erased keys."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flink_skills.tools.control import CallControl
+from flink_skills.tools import CallControl
 from tests.tools.conftest import Conversation
 
 
@@ -58,7 +58,7 @@ async def test_no_tool_uses_a_refused_skill(conversation: Conversation) -> None:
     assert not (await conversation.call("load_skill", name="log-triage")).is_error
     assert not (await conversation.call("load_skill_resource", name="log-triage", path="scripts/where.sh")).is_error
     assert not (await conversation.call("unload_skill", name="billing")).is_error
-    # Its files are still in the workspace.
+    # The workspace has the files of the skill.
     result = await conversation.call("execute_shell_command", command="sh $SKILLS_DIR/billing/scripts/sum.sh")
     assert "skill billing is refused" in result.content
     assert not (await conversation.call("execute_shell_command", command="true")).is_error

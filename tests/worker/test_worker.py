@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import Agent, __version__, tool
+from flink_skills import Agent, __version__
 from flink_skills.agents import WaitChange, WaitOperation, decode
 from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
@@ -151,58 +151,6 @@ def test_an_answer_right_behind_its_turn_is_not_lost(shared: Bridge) -> None:
         if struct.unpack_from(">IQ", body)[1] == 1:
             of_turn.append(kind)
     assert of_turn == [frames.WAIT, frames.WAIT, frames.END]
-
-
-class Pays(Agent):
-    """Calls its own tool."""
-
-    @tool
-    @staticmethod
-    def pay(cents: int) -> int:
-        """Pay."""
-        return cents
-
-    async def on_event(self, event: Any, ctx: Any) -> Any:
-        try:
-            return await ctx.call_tool("pay", cents=event)
-        except TurnError as error:
-            return str(error)
-
-
-def test_a_worker_denies_the_calls_of_a_refused_tool_and_reports_unknown_names(shared: Bridge) -> None:
-    def refuse(name: str, how: str = "error") -> None:
-        entry = {"action": "refuse", "target": "tool", "name": name, "agent": "", "reason": "it pays twice"}
-        checked = [b"tool", name.encode(), how.encode()]
-        head = struct.pack(">II", shared.operator, 1)
-        shared.send(frames.CONTROL, head + sized(json.dumps([entry]).encode()) + many(checked))
-
-    def pays() -> Any:
-        shared.turn(1, 7)
-        return shared.end()["outputs"][0][1]
-
-    shared.open(Pays)
-    assert pays() == 7
-    refuse("pay")
-    assert "pay was not called: tool pay is refused: it pays twice." in pays()
-    refuse("pya", "log")
-    assert pays() == 7
-    assert "'pya' matches no tool of agent" in shared.stderr()
-    refuse("pya")
-    kind, body = shared.receive()
-    assert (kind, struct.unpack_from(">IQ", body)) == (frames.CONTROLLED, (shared.operator, 0))
-    assert Body(body, 12).take().decode().endswith("Did you mean 'pay'?")
-
-
-def test_a_refused_event_becomes_an_error_record_also_if_failed_turns_fail_the_job(shared: Bridge) -> None:
-    shared.open(Remembers, plan=3, **{"skills.turn.on-error": "fail"})
-    head = struct.pack(">IIQBIqQQ", shared.operator, 3, 1, 16, 0, 0, 1, 5)
-    body = sized(b'"k"') + sized(pickle.dumps("a")) + many([]) + many([]) + sized(b"it loops")
-    shared.send(frames.TURN, head + body)
-    end = shared.end()
-    ((tag, record),) = end["outputs"]
-    assert (end["status"], end["op"], tag, record["event"]) == (1, 0, "errors", "a")
-    assert record["error"].startswith("RefusedError: a control record refuses the events of agent")
-    assert record["error"].endswith(": it loops")
 
 
 @pytest.mark.parametrize(

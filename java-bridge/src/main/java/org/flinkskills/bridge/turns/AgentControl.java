@@ -219,7 +219,7 @@ public final class AgentControl {
     } else if (reports && (!agent.isEmpty() || isFirst())) {
       reject(
           String.format(
-              "the control record resume has no effect: %s is neither paused nor refused. Paused or"
+              "The control record resume has no effect: %s is neither paused nor refused. Paused or"
                   + " refused are %s.",
               record.shown(), shownEntries()));
     }
@@ -242,9 +242,9 @@ public final class AgentControl {
       names.add(own);
       names.addAll(subAgents);
       throw new ControlRecord.InvalidException(
-          record.action() + " of " + record.shown(),
-          String.format(
-              "no agent with this control stream is named '%s'. Use one of %s.", agent, names));
+          "The control record %s of %s has no effect: no agent with this control stream is named"
+              + " '%s'. Use one of %s.",
+          record.action(), record.shown(), agent, names);
     }
   }
 

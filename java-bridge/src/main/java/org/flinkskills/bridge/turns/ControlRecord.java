@@ -5,6 +5,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonProcessingException;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.DeserializationFeature;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -40,14 +41,15 @@ record ControlRecord(
   private static final List<String> FIELDS =
       List.of("action", AGENT, "skill", "tool", KEY, "reason", "by");
   private static final int MAX_SHOWN = 200;
-  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final ObjectMapper JSON =
+      new ObjectMapper().enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
   /** A record without an effect. The message names the problem and the fix. */
   static final class InvalidException extends Exception {
     private static final long serialVersionUID = 1L;
 
-    InvalidException(String record, String problem) {
-      super(String.format("the control record %s has no effect: %s", record, problem));
+    InvalidException(String format, Object... values) {
+      super(String.format(format, values));
     }
   }
 
@@ -57,22 +59,22 @@ record ControlRecord(
     String shown = shown(fields, json);
     if (fields == null || !fields.isObject()) {
       throw new InvalidException(
-          shown, "it is not an object. Emit an object with the fields " + FIELDS + ".");
+          "The control record %s has no effect: it is not an object. Emit an object with the fields"
+              + " %s.",
+          shown, FIELDS);
     }
     for (String name : (Iterable<String>) fields::fieldNames) {
       if (!FIELDS.contains(name)) {
         throw new InvalidException(
-            shown,
-            String.format("it has the unknown field '%s'. The fields are %s.", name, FIELDS));
+            "The control record %s has no effect: it has the unknown field '%s'. The fields are %s.",
+            shown, name, FIELDS);
       }
     }
     String action = text(fields, "action");
     if (!ACTIONS.contains(action)) {
       throw new InvalidException(
-          shown,
-          action.isEmpty()
-              ? String.format("the field 'action' is missing. Set it to one of %s.", ACTIONS)
-              : String.format("its action '%s' is unknown. Use one of %s.", action, ACTIONS));
+          "The control record %s has no effect: its action '%s' is unknown. Use one of %s.",
+          shown, action, ACTIONS);
     }
     if (action.equals(FORGET)) {
       return ofKey(fields, shown);
@@ -82,17 +84,22 @@ record ControlRecord(
     String agent = text(fields, AGENT);
     if (targets.size() > 1) {
       throw new InvalidException(
-          shown, "it names a skill and a tool. Emit a record for each of them.");
+          "The control record %s has no effect: it names a skill and a tool. Emit a record for each"
+              + " of them.",
+          shown);
     }
     if (targets.isEmpty() && agent.isEmpty()) {
       throw new InvalidException(
-          shown, "it names no target. Set the field 'agent', 'skill' or 'tool'.");
+          "The control record %s has no effect: it names no target. Set the field 'agent', 'skill'"
+              + " or 'tool'.",
+          shown);
     }
     String reason = text(fields, "reason");
     if (reason.isEmpty() && !action.equals(RESUME)) {
       throw new InvalidException(
-          shown,
-          "the field 'reason' is missing. Set it: error records, events and models receive it.");
+          "The control record %s has no effect: the field 'reason' is missing. Set it: error"
+              + " records, events and models receive it.",
+          shown);
     }
     String target = targets.isEmpty() ? AGENT : targets.get(0);
     String name = targets.isEmpty() ? agent : text(fields, target);
@@ -109,11 +116,16 @@ record ControlRecord(
   private static ControlRecord ofKey(JsonNode fields, String shown) throws InvalidException {
     JsonNode key = fields.path(KEY);
     if (key.isMissingNode() || key.isNull()) {
-      throw new InvalidException(shown, "the field 'key' is missing. Set it to the key to erase.");
+      throw new InvalidException(
+          "The control record %s has no effect: the field 'key' is missing. Set it to the key to"
+              + " erase.",
+          shown);
     }
     if (!text(fields, "skill").isEmpty() || !text(fields, "tool").isEmpty()) {
       throw new InvalidException(
-          shown, "it erases a key, and names a skill or a tool. Remove that field.");
+          "The control record %s has no effect: it erases a key, and names a skill or a tool."
+              + " Remove that field.",
+          shown);
     }
     Set<String> keys = new LinkedHashSet<>(List.of(CanonicalKey.ofJson(key)));
     JsonNode value = key.isTextual() ? read(key.textValue()) : null;

@@ -134,7 +134,7 @@ final class KeyErasure {
     if (!problem.isEmpty()) {
       String text =
           String.format(
-              "the key with the SHA-256 %s is erased from the state, but not everywhere: %s. Fix"
+              "The key with the SHA-256 %s is erased from the state, but not everywhere: %s. Fix"
                   + " the cause, and send the control record forget again.",
               digest, problem);
       LOG.error(text);

@@ -443,7 +443,7 @@ public final class TurnRunner {
   private void endWithoutWorker(Turn turn, ErrorRecord record) throws Exception {
     if (turn.forgets()) {
       keys.setCurrentKey(turn.key.name);
-      erasure.end(turn, "its worker crashed each time");
+      erasure.end(turn, "all attempts crashed the worker");
       return;
     }
     event(turn);

@@ -115,7 +115,7 @@ final class WorkerSlot {
     /** The number of turns of the operator that ran during the last crash. */
     int lostTogether;
 
-    /** Return true if it is no turn of an event, but erases its key. */
+    /** Return true if the turn erases its key, and has no event. */
     boolean forgets() {
       return number == ActiveKey.FORGET;
     }

@@ -155,8 +155,6 @@ public final class FakeWorkers implements WorkerLauncher {
     public final BlockingQueue<ReceivedAnswer> receivedAnswers = new LinkedBlockingQueue<>();
     public final BlockingQueue<Session> sessions = new LinkedBlockingQueue<>();
     public final List<Integer> cancelled = new CopyOnWriteArrayList<>();
-
-    /** The entries that control frames had. */
     public final BlockingQueue<String> controls = new LinkedBlockingQueue<>();
 
     /** Answers no PING, like a stopped process. */
@@ -298,7 +296,6 @@ public final class FakeWorkers implements WorkerLauncher {
       return frame;
     }
 
-    /** Outputs of the step. */
     public void output(Turn turn, String... outputs) {
       FrameWriter frame = new FrameWriter(Frames.OUTPUTS).u32(turn.operator).u64(turn.id);
       answer(outputs(frame, outputs));
@@ -447,11 +444,9 @@ public final class FakeWorkers implements WorkerLauncher {
         }
         case Frames.CANCEL -> cancelled.add(frame.u32());
         case Frames.CONTROL -> {
-          frame.u32();
-          frame.u32();
-          String entries = frame.str();
-          List<String> checked = texts(frame.list());
-          controls.add(checked.isEmpty() ? entries : "check " + checked);
+          frame.u64();
+          controls.add(frame.str());
+          controls.addAll(texts(frame.list()));
         }
         default -> throw new IOException("unexpected frame " + frame.type());
       }

@@ -72,7 +72,7 @@ class AgentControlTest {
     FakeWorker worker = workers.only();
     agent.control(PAUSE);
     assertEquals(1, gauge("paused"));
-    // The harness would wait for ever if the operator accepted no more.
+    // Without the pause the operator would accept one event and wait.
     for (String event : List.of("a1", "b1", "a2", "a3", "c1")) {
       agent.send(event.substring(0, 1), event);
     }
@@ -181,14 +181,20 @@ class AgentControlTest {
     FakeWorker worker = workers.only();
     agent.control("{'action':'refuse','tool':'pya','agent':'desk','reason':'twice'}");
     assertTrue(worker.controls.take().contains("\"agent\":\"\""));
-    assertEquals("check [tool, pya, error]", worker.controls.take());
+    worker.controls.take();
+    assertEquals(List.of("tool", "pya", "error"), checked(worker));
     worker.answer(new FrameWriter(Frames.CONTROLLED).u32(1).u64(0).str("'pya' matches no tool"));
     agent.await("an error record", () -> !agent.emitted("errors").isEmpty());
     assertTrue(agent.emitted("errors").get(0).contains("'pya' matches no tool"));
     // Another agent may have the tool.
     agent.control(NO_TOOL);
     worker.controls.take();
-    assertEquals("check [tool, pay, log]", worker.controls.take());
+    worker.controls.take();
+    assertEquals(List.of("tool", "pay", "log"), checked(worker));
+  }
+
+  private static List<String> checked(FakeWorker worker) throws InterruptedException {
+    return List.of(worker.controls.take(), worker.controls.take(), worker.controls.take());
   }
 
   @Test

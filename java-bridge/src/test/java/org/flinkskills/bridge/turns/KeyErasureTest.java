@@ -215,6 +215,15 @@ class KeyErasureTest {
   }
 
   @Test
+  void aStringThatBeginsWithANumberIsNoNumber() throws Exception {
+    agent = builder(workers).open();
+    agent.control("{'action':'forget','key':'12 Main Street'}");
+    assertEquals("\"12 Main Street\"", workers.only().takeTurn("").key());
+    agent.runMails();
+    assertTrue(workers.only().turns.isEmpty());
+  }
+
+  @Test
   void onlyTheSubtaskOfAKeyErasesIt() throws Exception {
     int erasing = 0;
     for (int subtask = 0; subtask < 2; subtask++) {
