@@ -28,7 +28,7 @@ agents:
 tables: |
   CREATE TABLE orders (id STRING, text STRING)
   WITH ('connector' = 'filesystem', 'path' = '${job:dir}/orders.json', 'format' = 'json');
-  CREATE TABLE stops (action STRING, agent STRING, reason STRING, at STRING)
+  CREATE TABLE stops (action STRING, agent STRING, reason STRING, sent STRING)
   WITH ('connector' = 'filesystem', 'path' = '${job:dir}/stops.json', 'format' = 'json');
   CREATE TABLE results (id STRING, answer STRING)
   WITH ('connector' = 'filesystem', 'path' = '${job:dir}/results', 'format' = 'json');
@@ -46,8 +46,8 @@ control: {table: stops}
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "orders.json").write_text('{"id": "A-1", "text": "hello"}\n')
     records = [
-        {"action": "pause", "agent": "desk", "reason": "x", "at": "now"},
-        {"action": "refuse", "agent": "desk", "reason": "incident 12", "at": "now"},
+        {"action": "pause", "agent": "desk", "reason": "x", "sent": "now"},
+        {"action": "refuse", "agent": "desk", "reason": "incident 12", "sent": "now"},
         {"action": "pause", "agent": "tell", "reason": "x"},
     ]
     (tmp_path / "stops.json").write_text("".join(json.dumps(record) + "\n" for record in records))
