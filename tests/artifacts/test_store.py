@@ -71,6 +71,7 @@ def test_owners_do_not_see_each_other(store: ArtifactStore) -> None:
         assert len(store.versions(owner_of(agent, key), "same")) == 1
 
 
+@pytest.mark.row("K18")
 def test_all_versions_of_an_erased_owner_are_gone_and_others_stay(store: ArtifactStore, place: Place) -> None:
     other = owner_of("agent", '"other"')
     for content in (b"first", b"second"):

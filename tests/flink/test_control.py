@@ -108,6 +108,7 @@ def wait_for(place: Place, *lines: str) -> None:
     wait_until(lambda: set(lines) <= set(place.left()), DEADLINE, f"{lines} among the results")
 
 
+@pytest.mark.row("K17")
 @pytest.mark.both_versions
 def test_a_paused_agent_keeps_its_events_over_a_restore_and_the_others_continue(
     place: Place, control: Control, start: Callable[..., Stoppable]
@@ -197,6 +198,7 @@ def holds(folder: Path) -> list[str]:
     return [str(file) for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
 
 
+@pytest.mark.row("K18")
 @pytest.mark.parametrize("by", ["record", "code"])
 def test_the_secret_of_an_erased_key_is_in_no_place_of_the_job(
     place: Place, control: Control, start: Callable[..., Stoppable], tmp_path: Path, by: str

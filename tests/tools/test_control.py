@@ -43,6 +43,7 @@ async def test_a_call_of_a_tool_does_not_run_and_the_model_receives_the_reason(
     assert "ran" not in (await conversation.call("execute_shell_command", command="ls $WORK_DIR")).content
 
 
+@pytest.mark.row("K17")
 async def test_no_tool_uses_a_refused_skill(conversation: Conversation) -> None:
     await conversation.call("load_skill", name="billing")
     conversation.context.control = control(("refuse", "skill", "billing"))

@@ -102,6 +102,7 @@ def test_a_worker_denies_the_calls_of_a_refused_sub_agent(shared: Bridge) -> Non
     assert "agent expert is paused: it guesses. Continue without it." in shared.end()["outputs"][0][1]
 
 
+@pytest.mark.row("K17")
 def test_a_refused_event_becomes_an_error_record_also_if_failed_turns_fail_the_job(shared: Bridge) -> None:
     shared.open(Expert, plan=3, **{"skills.turn.on-error": "fail"})
     head = struct.pack(">IIQBIqQQ", shared.operator, 3, 1, 16, 0, 0, 1, 5)
