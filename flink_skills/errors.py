@@ -16,6 +16,7 @@
     ├── ModelError           a chat model did not answer (``retryable``, ``retry_after``)
     ├── TurnError            a turn ended without a result
     │   ├── LimitError       … because it reached a limit of the job
+    │   ├── RefusedError     … because a control record refuses the events of its agent
     │   ├── WaitTimeout      a wait of the turn has no answer in time
     │   └── WaitCancelled    a wait of the turn was cancelled
     └── WorkerError          a worker process could not be started or broke its protocol
@@ -100,6 +101,10 @@ class TurnError(SkillsError):
 
 class LimitError(TurnError):
     """A turn reached a limit of the job (steps, time, tokens)."""
+
+
+class RefusedError(TurnError):
+    """A control record refuses the events of an agent."""
 
 
 class WaitTimeout(TurnError):  # noqa: N818 - as TimeoutError and CancelledError of asyncio

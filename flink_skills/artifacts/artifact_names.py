@@ -96,7 +96,12 @@ def plain_name(name: str) -> str:
 
 def folder_of(owner: str, name: str) -> str:
     """The folder of an artifact, relative to the store: no two owners or names share one, whatever they are."""
-    return f"{_digest(owner)[:32]}/{plain_name(name)}-{_digest(name)[:16]}"
+    return f"{owner_folder(owner)}/{plain_name(name)}-{_digest(name)[:16]}"
+
+
+def owner_folder(owner: str) -> str:
+    """Return the folder of all artifacts of an owner, relative to the store."""
+    return _digest(owner)[:32]
 
 
 def _digest(text: str) -> str:
@@ -184,6 +189,10 @@ class Location(ABC):
     @abstractmethod
     def read(self, name: str, limit: int) -> bytes:
         """The content of a file of at least one byte, or its first ``limit`` bytes."""
+
+    @abstractmethod
+    def remove(self, folder: str) -> None:
+        """Remove a folder with everything in it. Do nothing if it does not exist."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:

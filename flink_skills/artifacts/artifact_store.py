@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from flink_skills.artifacts.artifact_names import VERSION, ArtifactError, Location, check_name, folder_of, plain_name
+from flink_skills.artifacts.artifact_names import (
+    VERSION,
+    ArtifactError,
+    Location,
+    check_name,
+    folder_of,
+    owner_folder,
+    plain_name,
+)
 from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
@@ -76,6 +85,11 @@ class LocalFolder(Location):
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise PlantedError(os.path.join(self.shown, name), "the path is not a regular file")
                 return file.read(limit)
+
+    def remove(self, folder: str) -> None:
+        with self._failing("erased"), suppress(FileNotFoundError):
+            check_folders(self.shown)
+            shutil.rmtree(os.path.join(self.shown, folder))
 
     def names(self, folder: str) -> list[str]:
         with self._failing("listed"), suppress(FileNotFoundError):
@@ -195,6 +209,10 @@ class ArtifactStore:
         check_name(name)
         names = (found.partition(".") for found in self._location.names(folder_of(owner, name)))
         return tuple(version for version, _, end in names if end == "json" and VERSION.fullmatch(version))
+
+    def forget(self, owner: str) -> None:
+        """Erase all artifacts of an owner, with all versions. Raises :class:`ArtifactError`."""
+        self._location.remove(owner_folder(owner))
 
     def _content(self, folder: str, artifact: Artifact) -> bytes:
         if not artifact.size_bytes:

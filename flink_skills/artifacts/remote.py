@@ -63,6 +63,13 @@ class RemoteLocation(RemoteSystem, Location):
 
         return self._result(names)
 
+    def remove(self, folder: str) -> None:
+        def remove(system: Any, root: str) -> None:
+            with suppress(FileNotFoundError):
+                system.rm(f"{root}/{folder}", recursive=True)
+
+        self._result(remove)
+
     def _write_aside(self, system: Any, target: str, data: bytes) -> None:
         building = f"{target}.{secrets.token_hex(8)}.new"
         system.makedirs(target.rpartition("/")[0], exist_ok=True)

@@ -128,6 +128,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         self._trees: list[list[NamedAgent]] = []
         self._operators: list[tuple[Any, AgentPlan]] = []
         self._names: set[str] = set()
+        self._controlled: list[str] = []
         self.list_outputs = []
         self.stream_outputs = []
 
@@ -386,23 +387,35 @@ class AgentsExecutionEnvironment(FixedAttributes):
         check_matches(job_matches(self._trees))
 
     def with_others(self, plan: AgentPlan) -> AgentPlan:
-        """Return ``plan`` with the names in options that other agents of the job have. Workers do not look for them."""
+        """Return ``plan`` with the names in options that other agents of the job have. Workers do not look for them.
+
+        An agent with a control stream also gets the names of all agents that have one.
+        """
         others = [tree for tree in self._trees if tree[0].plan.agent_id != plan.agent_id]
-        return replace(plan, elsewhere=elsewhere_of(others))
+        controlled = tuple(self._controlled) if plan.operator_name in self._controlled else ()
+        return replace(plan, elsewhere=elsewhere_of(others), controlled=controlled)
 
     def add_operator(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
         """Tell the agents that were applied before about the tools of a new one.
 
         ``stream`` is the Java stream of outputs of the agent.
         """
+        self._update_operators(flink)
+        self._operators.append((stream, plan))
+
+    def add_control(self, flink: StreamExecutionEnvironment, operator: str) -> None:
+        """Tell the agents with a control stream that ``operator`` has one."""
+        self._controlled.append(operator)
+        self._update_operators(flink)
+
+    def _update_operators(self, flink: StreamExecutionEnvironment) -> None:
         from flink_skills.flink.graph import replace_plan
 
         for number, (earlier, before) in enumerate(self._operators):
             changed = self.with_others(before)
-            if changed.elsewhere != before.elsewhere:
+            if (changed.elsewhere, changed.controlled) != (before.elsewhere, before.controlled):
                 replace_plan(flink, earlier, changed)
                 self._operators[number] = (earlier, changed)
-        self._operators.append((stream, plan))
 
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
         """Return True if the job runs in a MiniCluster of this process."""

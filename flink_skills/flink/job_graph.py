@@ -27,8 +27,9 @@ from flink_skills.flink.bridge import add_bridge, configuration_of, flink_enviro
 from flink_skills.flink.flink_failures import SqlError, flink_errors, sql_errors
 from flink_skills.flink.flink_types import column_type
 from flink_skills.flink.job_execution import JobSummary, execute
+from flink_skills.flink.keyed_streams import control_records
 from flink_skills.flink.option_keys import refused_values
-from flink_skills.flink.stream import AgentOutput, StreamInput
+from flink_skills.flink.stream import AgentOutput, StreamInput, StreamOutput
 
 _ON_CONFLICT = "table.exec.sink.require-on-conflict"
 _ROWTIME = "flink_skills_rowtime"
@@ -284,6 +285,20 @@ class JobGraph:
             before = self._roots()
             applied.output.answers(source, key[0] if len(key) == 1 else list(key), wait_id=wait_id)
         self._give_uids(f"{applied.uids}answers", before, applied.output.to_datastream()._j_data_stream)
+
+    def read_control(self, *, table: str | None, query: str | None) -> Any:
+        """Return the rows of a table or query as control records for :meth:`control`."""
+        with sql_errors():
+            before = self._roots()
+            stream = self.t_env.to_changelog_stream(self._rows(table, query))
+            records = control_records(self.env, stream)
+        self._give_uids("control", before, records)
+        return records
+
+    def control(self, applied: AppliedAgent, records: Any) -> None:
+        """Control an agent with ``records``. Its answers and its records are read afterwards."""
+        assert isinstance(applied.output, StreamOutput)  # noqa: S101 - the job has streams
+        applied.output.control_by(records)
 
     def write(self, applied: AppliedAgent, role: str, *, event_time: bool) -> None:
         """Write the records of an agent to their table.

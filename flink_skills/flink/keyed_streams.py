@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,8 +15,8 @@ from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.agents.rows.wait_record import WaitIds
-from flink_skills.agents.state.event import Record
-from flink_skills.agents.state.keys import check_key_selector, key_text_of, selected_key
+from flink_skills.agents.state.event import Record, to_plain
+from flink_skills.agents.state.keys import check_key_selector, key_text_of, key_to_text, selected_key
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, string_array
 
@@ -207,6 +208,34 @@ class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
             return
         key = key_text_of(lambda: _plain_key(ctx.get_current_key()))
         yield _keyed(key, as_record(value, self._shape), self._wait)
+
+
+#: The fields of control records.
+CONTROL_FIELDS = ("action", "agent", "skill", "tool", "key", "reason", "by")
+
+
+def control_records(flink: StreamExecutionEnvironment, stream: DataStream) -> Any:
+    """Return the Java stream of control records of a stream. Its elements are rows, dicts or JSON objects.
+
+    Raises :class:`UnknownNameError` if rows have no field ``action``. Other fields of rows are ignored.
+    """
+    bridge, fields = add_bridge(flink), row_fields(stream)
+    if fields is None:
+        records = stream.map(_control_record, output_type=Types.STRING()).name("read control records")
+        return bridge.controlRecords(records._j_data_stream)
+    if "action" not in fields:
+        raise UnknownNameError("field", "action", fields, place="the rows of control records")
+    return bridge.controlRecords(stream._j_data_stream, string_array([of for of in CONTROL_FIELDS if of in fields]))
+
+
+def _control_record(record: Any) -> str:
+    # The operator reports what is not a record.
+    if isinstance(record, str):
+        return record
+    found = as_record(record)
+    if isinstance(found, dict) and not isinstance(found.get("key", ""), str):
+        found = {**found, "key": json.loads(key_to_text(_plain_key(found["key"])))}
+    return json.dumps(to_plain(found), default=str)
 
 
 class EventKeys:

@@ -58,6 +58,9 @@ class Job(Protocol):
     def add_operator(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
         """Note the Java stream of outputs of an agent."""
 
+    def add_control(self, flink: StreamExecutionEnvironment, operator: str) -> None:
+        """Note that an agent has a control stream."""
+
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
         """Return True if the job runs in a mini cluster of this process."""
 
@@ -91,6 +94,27 @@ class AgentOutput(ABC):
         Example:
             >>> output = agents_env.from_datastream(orders, "order").apply(Refunds).answers(decisions, "order")
         """
+
+    def control(self, records: Any) -> AgentOutput:
+        """Control the agent, its skills and its tools with records, while the job runs.
+
+        Call it before the outputs are read. Several agents can have the same records.
+
+        Args:
+            records: A stream or a table. A record has ``action`` (``pause``, ``refuse``, ``resume`` or ``forget``), one
+                of ``agent``, ``skill``, ``tool`` and ``key``, and ``reason``.
+
+        Returns:
+            This output.
+
+        Raises:
+            ConfigError: The outputs were read before, the agent has a control stream already, or the agent is over a
+                list.
+
+        Example:
+            >>> agents_env.from_datastream(orders, "order").apply(Refunds).control(records)
+        """
+        raise ConfigError("control(…) needs from_datastream() or from_table(): an agent over a list has no control")
 
     def to_wait_stream(self) -> DataStream:
         """Return the questions of the agent's waits and their ends, as a stream of dicts.
@@ -221,7 +245,7 @@ class _ListOutput(AgentOutput):
     def answers(
         self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
     ) -> AgentOutput:
-        _check_order(self._answers is not None, self.has_run, self._plan.agent_id)
+        _check_order("answers", self._answers is not None, self.has_run, self._plan.agent_id)
         submit_checks.check_answers(answers)
         check_key_selector(key_selector, "answers")
         submit_checks.check_wait_id(wait_id)
@@ -250,12 +274,12 @@ class _ListOutput(AgentOutput):
         return self._run().metrics
 
 
-def _check_order(has_answers: bool, is_read: bool, agent: str) -> None:
-    """Raise :class:`ConfigError` if answers cannot be added to an agent."""
-    if has_answers:
-        raise ConfigError(f"agent {agent}: answers(…) was called before: join the streams with union, and call it once")
+def _check_order(call: str, has_input: bool, is_read: bool, agent: str) -> None:
+    """Raise :class:`ConfigError` if an input cannot be added to an agent. ``call`` is the method that adds it."""
+    if has_input:
+        raise ConfigError(f"agent {agent}: {call}(…) was called before: join the streams with union, and call it once")
     if is_read:
-        raise ConfigError(f"agent {agent}: answers(…) follows the use of the outputs: call it directly after apply(…)")
+        raise ConfigError(f"agent {agent}: {call}(…) follows the use of the outputs: call it directly after apply(…)")
 
 
 def _given_answers(answers: Iterable[Any], key_selector: Any, wait_id: Any) -> Iterator[GivenAnswer]:
@@ -353,19 +377,21 @@ class StreamInput(AgentInput):
         stream = add_operator(self._flink, self._with_answers(agent), plan)
         outputs = OutputTypes(operator) if agent is None else outputs_of(agent, operator)
         self._job.add_operator(self._flink, stream, plan)
-        output = _StreamOutput(self._job, self._flink, stream, outputs, plan.operator_name)
+        output = StreamOutput(self._job, self._flink, stream, outputs, plan.operator_name)
         self._job.stream_outputs.append(output)
         return output
 
 
-class _StreamOutput(AgentOutput):
+class StreamOutput(AgentOutput):
+    """The outputs of an agent over a stream."""
+
     def __init__(
         self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any, outputs: OutputTypes, operator: str
     ) -> None:
         self._job, self._flink, self._j_stream, self._outputs = job, flink, j_stream, outputs
         self.operator = operator
         self.reads_errors = False
-        self._is_read = self._has_answers = False
+        self._is_read = self._has_answers = self._has_control = False
 
     def answers(
         self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
@@ -375,14 +401,34 @@ class _StreamOutput(AgentOutput):
         from flink_skills.flink.bridge import add_bridge
         from flink_skills.flink.keyed_streams import EventKeys
 
-        _check_order(self._has_answers, self._is_read, self.operator)
+        _check_order("answers", self._has_answers, self._is_read, self.operator)
         submit_checks.check_wait_id(wait_id)
         stream = self._job.table_environment().to_changelog_stream(answers) if isinstance(answers, Table) else answers
-        submit_checks.check_answer_stream(stream)
+        submit_checks.check_input_stream("answers", stream)
         keyed = EventKeys(self._flink, stream, key_selector, "answers").answers(wait_id)
         env = self._flink._j_stream_execution_environment
         self._j_stream = add_bridge(self._flink).withAnswers(env, self._j_stream, keyed)
         self._has_answers = True
+        return self
+
+    def control(self, records: Any) -> AgentOutput:
+        from pyflink.table import Table
+
+        from flink_skills.flink.keyed_streams import control_records
+
+        stream = self._job.table_environment().to_changelog_stream(records) if isinstance(records, Table) else records
+        submit_checks.check_input_stream("control", stream)
+        return self.control_by(control_records(self._flink, stream))
+
+    def control_by(self, records: Any) -> AgentOutput:
+        """Add a Java stream of control records."""
+        from flink_skills.flink.bridge import add_bridge
+
+        _check_order("control", self._has_control, self._is_read, self.operator)
+        env = self._flink._j_stream_execution_environment
+        self._j_stream = add_bridge(self._flink).withControl(env, self._j_stream, records)
+        self._has_control = True
+        self._job.add_control(self._flink, self.operator)
         return self
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:

@@ -135,13 +135,17 @@ def check_answers(answers: Any) -> None:
         )
 
 
-def check_answer_stream(stream: Any) -> None:
-    """Raise :class:`ConfigError` if the answers for an agent over a stream are not a stream of PyFlink."""
+def check_input_stream(call: str, stream: Any) -> None:
+    """Raise :class:`ConfigError` if another input of an agent over a stream is not a stream of PyFlink.
+
+    ``call`` is the method that adds it.
+    """
     from pyflink.datastream import DataStream
 
     if not isinstance(stream, DataStream):
+        what = "answers" if call == "answers" else "records"
         raise ConfigError(
-            f"answers: answers is {_shown(stream)}: give a DataStream or a Table to an agent over a stream, such as "
+            f"{call}: {what} is {_shown(stream)}: give a DataStream or a Table to an agent over a stream, such as "
             "env.from_collection(…)"
         )
 

@@ -22,7 +22,7 @@ from flink_skills.job.agent_tables import AgentTables, BuildContext, InputShape,
 from flink_skills.job.job_model import AnswersSection
 from flink_skills.job.shared_resources import problems_of_models
 from flink_skills.job.stages import Stage
-from flink_skills.job.wait_answers import Approvals, approvals_of, check_answers, check_approvals, shape_of_answers
+from flink_skills.job.wait_answers import Approvals, approvals_of, check_answers, check_approvals, shape_of_rows
 from flink_skills.tools.tool_names import NameMatch
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class AgentBuilder:
         sources: list[tuple[str, Stage | AnswersSection]] = []
         if self.shape is not None and not stage.sources:
             sources.append(("input", stage))
-        if stage.answers is not None and shape_of_answers(build, stage, stage.answers, []) is not None:
+        if stage.answers is not None and shape_of_rows(build, stage.path("answers"), stage.answers, []) is not None:
             sources.append(("answers", stage.answers))
         for section_name, of in sources:
             check = partial(graph.check_source, table=of.table, query=of.query)
@@ -238,6 +238,8 @@ class AgentBuilder:
                 lambda: graph.read(table=table, query=query, key=self.keys if keys is None else keys, uids=uids),
             )
         applied = build.run_at(stage.agent_at, lambda: graph.apply(stream, plan, rows, stage.name))
+        if build.control is not None:
+            graph.control(applied, build.control)
         if (answers := stage.answers) is not None:
             build.run_for_table(
                 stage.path("answers", "table" if answers.query is None else "query"),

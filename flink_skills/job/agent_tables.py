@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flink_skills.agents.rows.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
 from flink_skills.agents.rows.table_rows import RecordRows
@@ -101,13 +101,15 @@ class BuildContext:
     """A job as far as it is put together.
 
     ``all_defined`` is False if a statement did not run, which may have created a table that is missing.
-    ``warnings`` are for the people who start the job.
+    ``warnings`` are for the people who start the job. ``control`` is the Java stream of control records, if the job
+    has one.
     """
 
     read: ReadJob
     opened: JobGraph | None = None
     all_defined: bool = True
     warnings: list[str] = field(default_factory=list)
+    control: Any = None
 
     @property
     def graph(self) -> JobGraph:

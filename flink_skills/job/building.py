@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from flink_skills.job.agent_tables import BuildContext, require, table_warnings
 from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.shared_resources import add_resources
 from flink_skills.job.skills_and_servers import with_visible_skills
+from flink_skills.job.wait_answers import shape_of_rows
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.tool_names import NameMatch
 
@@ -85,6 +87,7 @@ class JobBuilder:
             agent.check_columns(agent.find_input())
             agent.check_answers()
             agent.compile(code, check_skills=check_skills)
+        self.check_control()
         self.check_names()
         return graph
 
@@ -146,9 +149,59 @@ class JobBuilder:
             agent.fill_tables(require(agent.shape, "find_input"))
             if self._failed is not None:
                 agent.replace_input(self._failed, require(self._folder, "folder"))
-        for agent in self.agents:
-            agent.connect()
+        self.connect({})
         return graph
+
+    def connect(self, keys: Mapping[str, Sequence[str]]) -> None:
+        """Add the agents to the job. This needs the connectors of the tables.
+
+        ``keys`` are other key columns than those of the file, by the name of the agent.
+        """
+        context, section = self.context, self.read.job.control
+        if section is not None:
+            read = partial(context.graph.read_control, table=section.table, query=section.query)
+            context.control = context.run_for_table(self.control_at, section.table, read)
+        for agent in self.agents:
+            agent.connect(keys=keys.get(agent.stage.name))
+
+    def connector_checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield the checks of :meth:`AgentBuilder.connector_checks`, and that of the control records."""
+        for agent in self.agents:
+            yield from agent.connector_checks()
+        section = self.read.job.control
+        if section is not None and shape_of_rows(self.context, ("control",), section, []) is not None:
+            check = partial(self.graph.check_source, table=section.table, query=section.query)
+            of = section.query or section.table
+            yield f"source {of}", partial(self.context.run_for_table, self.control_at, section.table, check)
+
+    @property
+    def control_at(self) -> Path:
+        """The path of the table or the query of control records."""
+        section = self.read.job.control
+        return ("control", "table" if section is None or section.query is None else "query")
+
+    def check_control(self) -> None:
+        """Check the columns of the control records."""
+        section = self.read.job.control
+        if section is None or ("control",) in self.read.broken:
+            return
+        from flink_skills.flink.keyed_streams import CONTROL_FIELDS
+
+        problems: list[Problem] = []
+        shape = shape_of_rows(self.context, ("control",), section, problems)
+        if shape is not None:
+            place = "the query of control" if section.table is None else f"table {section.table}"
+            targets = [name for name in shape.names if name in ("agent", "skill", "tool", "key")]
+            if "action" not in shape.names or not targets:
+                what = "agent, skill, tool or key" if "action" in shape.names else "action"
+                message = f"{place} has no column {what}: add it. Control records have {', '.join(CONTROL_FIELDS)}"
+                problems += self.read.problem(self.control_at, message).problems
+        inputs = {stage.table for stage in self.read.stages if stage.table is not None}
+        if section.table in inputs:
+            message = f"{section.table!r} is also an input, so each event would be a control record: use another table"
+            problems += self.read.problem(self.control_at, message).problems
+        if problems:
+            raise DocumentError(problems)
 
     def open_graph(self, note: Callable[[Problem], None] | None = None) -> JobGraph:
         """Open and return a job graph with the job's options and jars.

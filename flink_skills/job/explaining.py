@@ -75,6 +75,7 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool, load: Load | Non
         "tables": [statement.title for statement in read.statements],
         # A job with one agent has its sections at the top, as its file has.
         **agents.get("", {"agents": agents}),
+        "control": None if read.job.control is None else read.job.control.table or read.job.control.query,
         "checkpoints": {name: graph.option(key) for name, key in _CHECKPOINTS.items()},
         "options": public_options(effective_options(graph).to_json()),
         "names": [_name(match) for match in builder.name_matches()],
@@ -83,8 +84,7 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool, load: Load | Non
     if load is not None:
         found["size"] = size_of(load, options=_places(graph)).to_json()
     if flink_plan:
-        for each in builder.agents:
-            each.connect()
+        builder.connect({})
         found["flink"] = graph.flink_plan()
     return found
 

@@ -169,13 +169,16 @@ class _Checker:
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
         for each in builder.agents:
             self._agent(builder, each, graph, agents.get(each.stage.name))
+        controlled = self._passes("control", builder.check_control)
+        if controlled and (section := read.job.control) is not None:
+            self._ok("control", f"records of {section.table or 'a query'}")
         if all(each.plan is None for each in builder.agents):
             self._sources(builder.read, graph)
         # All agents are checked first, because the outputs of one are the input of another.
         filled = [each for each in builder.agents if self._fill(builder, each)]
         # Tables are checked also if nothing can be connected, because their options are independent of agents.
         connected = self._connectors(builder)
-        if connected and filled and len(filled) == len(builder.agents):
+        if connected and controlled and filled and len(filled) == len(builder.agents):
             self._plan(builder)
         if self._reach:
             for each in builder.agents:
@@ -287,16 +290,17 @@ class _Checker:
 
     def _connectors(self, builder: JobBuilder) -> bool:
         """Check the connectors and formats of all tables, and return whether all are on this machine and sound."""
-        steps = dict(step for each in builder.agents for step in each.connector_checks())
+        steps = dict(builder.connector_checks())
         passed = [self._passes("connectors", step) for step in steps.values()]
         return all(passed)
 
     def _plan(self, builder: JobBuilder) -> None:
         def connect() -> None:
+            keys = {}
             for each in builder.agents:
-                shape = each.shape
-                known = [name for name in dict.fromkeys(each.keys) if shape is not None and name in shape.names]
-                each.connect(keys=known)
+                names = () if each.shape is None else each.shape.names
+                keys[each.stage.name] = [name for name in dict.fromkeys(each.keys) if name in names]
+            builder.connect(keys)
             builder.graph.flink_plan()
 
         if self._passes("connectors", connect):

@@ -23,7 +23,7 @@ from flink_skills.options import Option, OptionFamily, SkillOptions
 from flink_skills.options import option as parsers
 
 #: The sections that a job can omit. A written one is not empty.
-EMPTY_SECTIONS = ("skills", "connections", "models", "prompts", "errors", "events", "answers", "waits")
+EMPTY_SECTIONS = ("skills", "connections", "models", "prompts", "errors", "events", "answers", "waits", "control")
 
 Scalar = StrictStr | StrictInt | StrictFloat | StrictBool
 
@@ -82,6 +82,13 @@ class AnswersSection(StrictPart):
         None, description="Column, or columns, with the key of the event that waits. Default: `key` of the input."
     )
     wait_id: Text = Field("wait_id", description="Column with the id of the wait, or the name of an open one.")
+
+
+class ControlSection(StrictPart):
+    """Records that [control the job](control.md) while it runs. Give `table` or `query`."""
+
+    table: Text | None = Field(None, description="Table or view whose rows are the records.")
+    query: Text | None = Field(None, description="SELECT whose rows are the records.")
 
 
 Names = Text | Annotated[list[Text], Field(min_length=1)]
@@ -181,6 +188,9 @@ class JobFile(StrictPart):
         None, description="Answers to the waits of the agent. In a job with several, each agent has its own."
     )
     waits: WaitsSection | None = Field(None, description="Questions of the agents for people.")
+    control: ControlSection | None = Field(
+        None, description="Records that pause, refuse and resume agents, skills and tools."
+    )
 
 
 _SCALAR = [{"type": kind} for kind in ("string", "number", "boolean")]

@@ -378,7 +378,7 @@ def _is_text(value: Any) -> bool:
 def _input_problems(document: Document, data: Mapping[str, Any]) -> list[Problem]:
     agents = data.get("agents")
     agents = agents if isinstance(agents, Mapping) else {}
-    paths: list[Path] = [("input",), ("answers",), *(("agents", name, "answers") for name in agents)]
+    paths: list[Path] = [("input",), ("answers",), ("control",), *(("agents", name, "answers") for name in agents)]
     problems = []
     for path in paths:
         section: Any = data

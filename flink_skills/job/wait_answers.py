@@ -13,7 +13,7 @@ from flink_skills.documents.document import DocumentError, Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.agent_source import AgentSource
 from flink_skills.job.agent_tables import BuildContext, InputShape
-from flink_skills.job.job_model import AnswersSection
+from flink_skills.job.job_model import AnswersSection, ControlSection
 from flink_skills.job.stages import Stage
 from flink_skills.job.statements import tables_in
 
@@ -80,15 +80,15 @@ def approvals_of(tree: Sequence[NamedAgent]) -> list[Approvals]:
     return found
 
 
-def shape_of_answers(
-    build: BuildContext, stage: Stage, answers: AnswersSection, problems: list[Problem]
+def shape_of_rows(
+    build: BuildContext, at: Path, section: AnswersSection | ControlSection, problems: list[Problem]
 ) -> TableShape | None:
-    """Return the columns, or None if they are not known. ``problems`` receives the reason."""
-    query = answers.query
+    """Return the columns of the section at ``at``, or None if they are not known. ``problems`` receives the reason."""
+    query = section.query
     if query is None:
-        return build.table(stage.path("answers", "table"), str(answers.table), problems)
+        return build.table((*at, "table"), str(section.table), problems)
     try:
-        return build.run_at(stage.path("answers", "query"), lambda: build.graph.query_shape(query))
+        return build.run_at((*at, "query"), lambda: build.graph.query_shape(query))
     except DocumentError as error:
         problems += error.problems
         return None
@@ -146,7 +146,7 @@ def check_answers(build: BuildContext, stage: Stage, answers: AnswersSection, ev
     Raises :class:`DocumentError` with all problems.
     """
     problems: list[Problem] = []
-    shape = shape_of_answers(build, stage, answers, problems)
+    shape = shape_of_rows(build, stage.path("answers"), answers, problems)
     if shape is None:
         raise DocumentError(problems)
     place = "the query of answers" if answers.table is None else f"table {answers.table}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ EVENT_KINDS = {
     "fallback": "A chat model failed after all retries or was skipped, and the request is sent to its next fallback.",
     "restart": "A running turn restarted from its beginning, because its journal does not match the agent's code.",
     "wait": "A wait began, or ended with an answer, a timeout or a cancellation.",
+    "control": "A control record paused, refused or resumed an agent, a skill or a tool, or erases a key.",
+    "forget": "A key was erased. `detail` has the SHA-256 of the key.",
     "open": "An agent was opened on a TaskManager.",
     "refresh": "The skills of an open agent changed.",
     "diagnostic": "A skill or source has a problem.",
@@ -70,18 +73,21 @@ EVENT_COLUMNS = (
     EventColumn("name", "STRING", (), "Name of the agent, chat model, tool, program, step or skill."),
     EventColumn("model", "STRING", _MODEL, "Name, in the agent, of the chat model that answered or made the call."),
     EventColumn("model_id", "STRING", ("chat",), "Provider and model, such as `openai:gpt-5`."),
-    EventColumn("tool", "STRING", ("delta", "tool", "command", "agent", "skill", "wait"), "Name of the called tool."),
+    EventColumn(
+        "tool", "STRING", ("delta", "tool", "command", "agent", "skill", "wait", "control"), "Name of the called tool."
+    ),
     EventColumn(
         "call_id", "STRING", _CALLED, "ID of the call, the same on every attempt. Tools and commands receive it."
     ),
-    EventColumn("skill", "STRING", ("command", "skill", "diagnostic"), "Name of the skill."),
+    EventColumn("skill", "STRING", ("command", "skill", "diagnostic", "control"), "Name of the skill."),
     EventColumn("skill_digest", "STRING", ("command", "skill"), "SHA-256 of the skill's files."),
     EventColumn(
         "action",
         "STRING",
-        ("delta", "skill", "wait"),
+        ("delta", "skill", "wait", "control"),
         "For `skill`: `activate` or `read`. For `delta`: `text`, `arguments`, `withdrawn` or `restarted`. For `wait`: "
-        "`open`, `answered`, `timed_out`, `cancelled` or `input_ended`.",
+        "`open`, `answered`, `timed_out`, `cancelled` or `input_ended`. For `control`: `pause`, `refuse`, `resume` "
+        "or `forget`.",
     ),
     EventColumn("path", "STRING", ("skill", "diagnostic"), "Path of the file that was read or has the problem."),
     EventColumn("input_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens."),
@@ -173,6 +179,11 @@ class PackedEvent:
     def unpacked(self) -> AgentEvent:
         """Return the event as a dict."""
         return _event_of(self.values)
+
+
+def event_of_fields(fields: Mapping[str, Any]) -> AgentEvent:
+    """Return the event with ``fields``. The pickled events of the operator call this function."""
+    return AgentEvent(dict.fromkeys(_NAMES) | dict(fields))
 
 
 def _event_of(values: tuple[Any, ...]) -> AgentEvent:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.base import TurnInterruptedError as TurnInterruptedError
     from flink_skills.tools.calling.toolset import ToolSet as ToolSet
     from flink_skills.tools.commands.runner import ShellRunner as ShellRunner
+    from flink_skills.tools.control import CallControl as CallControl
     from flink_skills.tools.dynamic.tool_pool import get_tool as get_tool
     from flink_skills.tools.dynamic.tool_pool import register_tool as register_tool
     from flink_skills.tools.files.file_toolset import FileToolSet as FileToolSet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.commands.runner import ShellRunner
+    from flink_skills.tools.control import CallControl
     from flink_skills.tools.state import SkillState
 
 
@@ -245,6 +246,7 @@ class ToolContext:
         waits: The waits of the call. None outside turns.
         arguments: The arguments with which the call runs, after an approval and hooks.
         begin: Stores that the call begins, and returns the number of the attempt at it. None: nothing is stored.
+        control: What control records have paused or refused. None outside turns.
         config: The options, see :attr:`flink_skills.AgentContext.config`. Outside turns it has only defaults.
         metrics: The custom metrics, see :attr:`flink_skills.AgentContext.metrics`. Outside turns they are not reported.
     """
@@ -273,6 +275,7 @@ class ToolContext:
     waits: ToolWaits | None = field(default=None, repr=False)
     arguments: Mapping[str, Any] | None = field(default=None, repr=False)
     begin: Callable[[], Awaitable[int]] | None = field(default=None, repr=False)
+    control: CallControl | None = field(default=None, repr=False)
     config: JobConfig = field(default=NO_OPTIONS, repr=False)
     metrics: MetricGroup = field(default_factory=_unreported, repr=False, compare=False)
 
@@ -433,6 +436,10 @@ class Tool(Resource, ABC):
         """
         spec = self.spec
         return fit_schema(spec.name, arguments, spec.parameters)
+
+    def skills_of(self, arguments: Mapping[str, Any], context: ToolContext) -> Collection[str]:
+        """Return the names of the skills that a call uses. It does not run if a control record refuses one of them."""
+        return ()
 
     def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
         """Return the result of a call with invalid arguments. ``error`` is the one of :meth:`canonical`."""

@@ -20,9 +20,9 @@ MAX_FRAME = 256 * 1024 * 1024
 #: The format of frames, which the first frame states. Increase both sides if an older one must not read a frame.
 FORMAT = 1
 
-OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
+OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER, CONTROL = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08
 OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS, OUTPUTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88
-PONG, WAIT, PARK = 0x89, 0x8A, 0x8B
+PONG, WAIT, PARK, CONTROLLED = 0x89, 0x8A, 0x8B, 0x8C
 
 _U32 = struct.Struct(">I")
 _HEADER = struct.Struct(">IB")
@@ -36,7 +36,8 @@ _ANSWER = struct.Struct(">Bq")
 _WAIT = struct.Struct(">IQB")
 _DEADLINE = struct.Struct(">qB")
 
-_HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE = 1, 2, 4, 8
+_HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE, _IS_REFUSED, _FORGETS = 1, 2, 4, 8, 16, 32
+_END_FORGETS = 16
 _EVENT_TIME, _SLEEP, _IDS_ONLY, _UNANSWERED = 1, 2, 4, 8
 _EMPTY_LIST = _U32.pack(0)
 _TWO_EMPTY_LISTS = 2 * _EMPTY_LIST
@@ -79,7 +80,8 @@ class StartTurn:
 
     ``session`` is None if the operator believes that this worker has version ``session_version`` cached. ``answers``
     are those to waits of the turn. ``base`` is the session at the start of a turn that others have overtaken, None if
-    none has.
+    none has. ``refusal`` is the reason why the agent refuses the event, None if it does not. A turn that ``forgets``
+    has no event: the worker erases what it has of the key.
     """
 
     operator: int
@@ -95,6 +97,8 @@ class StartTurn:
     journal: list[bytes]
     answers: Sequence[AnswerData] = ()
     base: list[bytes] | None = None
+    refusal: str | None = None
+    forgets: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,20 @@ class TurnAnswer:
 
 
 @dataclass(frozen=True)
+class ControlEntries:
+    """The skills, tools and sub-agents of an operator that are paused or refused, as JSON. It replaces earlier ones.
+
+    ``checked`` are the target and the name of a record that the worker checks, and what it does about a problem:
+    ``error`` or ``log``.
+    """
+
+    operator: int
+    plan: int
+    entries: bytes
+    checked: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class CancelOperator:
     """An operator instance is gone: drop its turns."""
 
@@ -133,7 +151,7 @@ class Ping:
     """The JVM asks if the event loop runs."""
 
 
-Inbound = OpenPlan | StartTurn | SessionData | TurnAnswer | CancelOperator | Close | Ping
+Inbound = OpenPlan | StartTurn | SessionData | TurnAnswer | ControlEntries | CancelOperator | Close | Ping
 
 
 class FrameBuffer:
@@ -177,6 +195,10 @@ def _decode(kind: int, body: bytes) -> Inbound:
         operator, turn = _TURN_OF.unpack_from(body)
         answer, _ = _answer(body, _TURN_OF.size)
         return TurnAnswer(operator, turn, answer)
+    if kind == CONTROL:
+        operator, plan = _U32.unpack_from(body)[0], _U32.unpack_from(body, 4)[0]
+        entries, offset = _bytes(body, 8)
+        return ControlEntries(operator, plan, entries, [item.decode() for item in _many(body, offset)[0]])
     if kind == CANCEL:
         return CancelOperator(_U32.unpack_from(body)[0])
     if kind == CLOSE:
@@ -194,6 +216,7 @@ def _decode_turn(body: bytes) -> StartTurn:
     journal: list[bytes]
     answers: list[AnswerData] = []
     base: list[bytes] | None = None
+    refusal: str | None = None
     if body[offset:] == _TWO_EMPTY_LISTS:
         session, journal = [], []
     else:
@@ -203,6 +226,8 @@ def _decode_turn(body: bytes) -> StartTurn:
             answers, offset = _answers(body, offset)
         if flags & _HAS_BASE:
             base, offset = _many(body, offset)
+        if flags & _IS_REFUSED:
+            refusal = _bytes(body, offset)[0].decode("utf-8", "surrogatepass")
     return StartTurn(
         operator,
         plan,
@@ -217,6 +242,8 @@ def _decode_turn(body: bytes) -> StartTurn:
         journal,
         answers,
         base,
+        refusal,
+        bool(flags & _FORGETS),
     )
 
 
@@ -342,6 +369,11 @@ def encode_park(operator: int, turn: int) -> bytes:
     return _frame(PARK, _TURN_OF.pack(operator, turn))
 
 
+def encode_controlled(operator: int, problem: str) -> bytes:
+    """Return the problem of the name in a control record. The number of the turn is 0."""
+    return _frame(CONTROLLED, _TURN_OF.pack(operator, 0), _sized(problem.encode("utf-8", "replace")))
+
+
 def encode_need_session(operator: int, turn: int) -> bytes:
     """Return the request for the session of a turn, which is not cached."""
     return _frame(NEED_SESSION, _TURN_OF.pack(operator, turn))
@@ -356,8 +388,10 @@ def encode_end(
     chunks: Sequence[bytes],
     outputs: Sequence[tuple[str, bytes]],
     message: str = "",
+    forgets: bool = False,
 ) -> bytes:
-    """Return the frame of an ended turn."""
+    """Return the frame of an ended turn. ``forgets`` is True if the key is erased after it."""
+    status |= _END_FORGETS if forgets else 0
     parts = [_END.pack(operator, turn, status, session_op), *(_list(chunks) if chunks else (_EMPTY_LIST,))]
     parts += _outputs(outputs)
     parts.append(_sized(message.encode("utf-8", "replace")) if message else _EMPTY_LIST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from flink_skills.worker.frame_pipes import Connection, PendingFrame
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
+    from flink_skills.tools.control import CallControl
 
 _MAX_SESSIONS = 10_000
 _MAX_BYTES = 128 << 20
@@ -75,6 +76,10 @@ class SessionCache:
         while len(self._cached) > self._max_sessions or (self._bytes > self._max_bytes and len(self._cached) > 1):
             self._remove(next(iter(self._cached)))
 
+    def forget(self, key: _Key) -> None:
+        """Remove the session of a key."""
+        self._remove(key)
+
     def drop(self, operator: int) -> None:
         """Remove the sessions of an operator."""
         for key in [key for key in self._cached if key[0] == operator]:
@@ -94,6 +99,8 @@ class Serving(Protocol):
     sessions: SessionCache
     #: The open agents, by the number of their plan.
     runtimes: dict[int, OpenAgent]
+    #: The paused and refused skills, tools and sub-agents, by operator.
+    controls: defaultdict[int, CallControl]
 
     def forget(self, served: ServedTurn) -> None:
         """Drop a turn that has ended."""
@@ -153,6 +160,12 @@ class ServedTurn:
     async def _run(self) -> None:
         worker, frame = self._worker, self.frame
         runtime = worker.runtimes[frame.plan]
+        if frame.forgets:
+            worker.sessions.forget((frame.operator, frame.key))
+            left = await runtime.forget(frame.key)
+            status = TurnStatus.FAILED if left else TurnStatus.DONE
+            self._ended(TurnOutcome(status, (), UNCHANGED, Session(), failure=left))
+            return
         try:
             if frame.crashes and crash_problem(frame.crashes, runtime.config) is not None:
                 # Decoding may be what takes workers down. After one more crash not even plain data is decoded.
@@ -161,8 +174,11 @@ class ServedTurn:
                 session = Session()
             else:
                 event, problem = decode_event(frame.event, runtime.plan.events)
-                session = self._known_session() or _decoded(frame, await self._requested_session())
-                self._keeps = True
+                if frame.refusal is None:
+                    session = self._known_session() or _decoded(frame, await self._requested_session())
+                    self._keeps = True
+                else:
+                    session = Session()  # the turn does not read it
             start = TurnStart(
                 key=frame.key,
                 number=frame.number,
@@ -175,6 +191,8 @@ class ServedTurn:
                 problem=problem,
                 answers=[*(_answer(of) for of in frame.answers), *self._answers],
                 base=None if frame.base is None else _decoded(frame, frame.base),
+                refusal=frame.refusal,
+                control=worker.controls[frame.operator],
             )
             turn = self.turn = Turn(
                 runtime,
@@ -265,6 +283,7 @@ class ServedTurn:
                 chunks=outcome.change.chunks,
                 outputs=outputs,
                 message=worker.redactor.redact(message) if message else "",
+                forgets=outcome.forgets,
             )
         )
 

@@ -7,12 +7,12 @@ import gc
 import json
 import logging
 import math
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flink_skills.agents.open.open_agent import OpenAgent
-from flink_skills.agents.open.plan_opening import open_plan, telemetry_of
+from flink_skills.agents.open.plan_opening import control_problem, open_plan, telemetry_of
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import secret_values
@@ -20,6 +20,7 @@ from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.errors import SkillsError, counted
 from flink_skills.models.permits import WorkerLimits
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.control import CallControl
 from flink_skills.version import __version__
 from flink_skills.worker import frames
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads
@@ -60,6 +61,7 @@ class Worker:
         self.connection = Connection(read_fd, write_fd, self._receive, self._connection_ended)
         #: The open agents, by the number of their plan.
         self.runtimes: dict[int, OpenAgent] = {}
+        self.controls: defaultdict[int, CallControl] = defaultdict(CallControl)
         self._opening: set[asyncio.Task[None]] = set()
         # Turns that have not begun, and the answers that arrived behind them.
         self._arrived: OrderedDict[tuple[int, int], tuple[frames.StartTurn, list[frames.AnswerData]]] = OrderedDict()
@@ -93,6 +95,8 @@ class Worker:
             opening = asyncio.create_task(self._open(frame))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
+        elif isinstance(frame, frames.ControlEntries):
+            self._control(frame)
         elif isinstance(frame, frames.CancelOperator):
             self._cancel(frame.operator)
         elif isinstance(frame, frames.Ping):
@@ -184,12 +188,25 @@ class Worker:
             return ""
         return f"agent {runtime.plan.agent_id}, key {served.frame.key}, turn {served.frame.number}"
 
+    def _control(self, frame: frames.ControlEntries) -> None:
+        self.controls[frame.operator].update(frame.entries)
+        if not frame.checked:
+            return
+        target, name, how = frame.checked
+        problem = control_problem(self.runtimes[frame.plan], target, name)
+        if problem and how == "log":
+            # Another agent of the job may have it.
+            _log.warning("%s", problem)
+        elif problem:
+            self.connection.send(frames.encode_controlled(frame.operator, problem))
+
     def _cancel(self, operator: int) -> None:
         self._arrived = OrderedDict((turn, found) for turn, found in self._arrived.items() if turn[0] != operator)
         for (of, _), served in list(self._turns.items()):
             if of == operator:
                 served.cancel()
         self.sessions.drop(operator)
+        self.controls.pop(operator, None)
 
     def _look_at(self, threads: StepThreads) -> None:
         if not self.closed.done():

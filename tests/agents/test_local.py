@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, PlanError, TurnError, tool
+from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, ConfigError, PlanError, TurnError, tool
 from flink_skills.agents import compile_plan, run_list
 from flink_skills.options import SkillConfig
 from flink_skills.testing import ScriptedModel
@@ -42,6 +42,29 @@ def test_order_state_and_tags() -> None:
 
 def test_state_of_a_failed_turn_is_dropped() -> None:
     assert local_environment().from_list(["x", "bad", "y"]).apply(Counts).to_list() == [[None, 1, 1], [None, 3, 2]]
+
+
+class Forgets(Agent):
+    """Counts events, and erases the key."""
+
+    async def on_event(self, event: str, ctx: AgentContext) -> int:
+        seen: int = ctx.state.get("seen", 0) + 1
+        ctx.state["seen"] = seen
+        if event.startswith("erase"):
+            ctx.forget()
+        if event.endswith("fails"):
+            raise ValueError(event)
+        return seen
+
+
+def test_a_turn_erases_its_key_at_its_end_if_it_does_not_fail() -> None:
+    events = ["a", "erase fails", "b", "erase", "c"]
+    assert local_environment().from_list(events).apply(Forgets).to_list() == [1, 2, 3, 1]
+
+
+def test_an_agent_over_a_list_has_no_control_stream() -> None:
+    with pytest.raises(ConfigError, match=r"control\(…\) needs from_datastream\(\) or from_table\(\)"):
+        local_environment().from_list(["a"]).apply(Forgets).control([])
 
 
 def test_field_name_as_key_selector() -> None:

@@ -47,6 +47,9 @@ class Watched(Location):
     def read(self, name: str, limit: int) -> bytes:
         return self._inner.read(name, limit)
 
+    def remove(self, folder: str) -> None:
+        self._inner.remove(folder)
+
     def names(self, folder: str) -> list[str]:
         return self._inner.names(folder)
 

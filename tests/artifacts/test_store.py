@@ -71,6 +71,22 @@ def test_owners_do_not_see_each_other(store: ArtifactStore) -> None:
         assert len(store.versions(owner_of(agent, key), "same")) == 1
 
 
+@pytest.mark.row("K18")
+def test_all_versions_of_an_erased_owner_are_gone_and_others_stay(store: ArtifactStore, place: Place) -> None:
+    other = owner_of("agent", '"other"')
+    for content in (b"first", b"second"):
+        store.save(OWNER, "a/report.txt", content)
+        store.save(OWNER, "b.txt", content)
+        store.save(other, "b.txt", content)
+    for _ in range(2):
+        # A repetition finds nothing.
+        store.forget(OWNER)
+    for found in (store, place()):
+        assert found.newest(OWNER, "b.txt") is None
+        assert found.versions(OWNER, "a/report.txt") == ()
+        assert found.load(other, "b.txt")[1] == b"second"
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -144,9 +144,9 @@ def test_a_job_without_answers_has_the_same_operator_as_before() -> None:
     answered = agents_env.from_datastream(orders, "order").apply(Refunds, name="answered").answers(answers, "order")
     plain.to_datastream().union(answered.to_datastream()).print()
     kinds = [name.rpartition(".")[2] for name in operators(env)]
-    assert sorted(name for name in kinds if name in ("AgentOperator", "AnsweredAgentOperator")) == [
+    assert sorted(name for name in kinds if name in ("AgentOperator", "MultipleInputAgentOperator")) == [
         "AgentOperator",
-        "AnsweredAgentOperator",
+        "MultipleInputAgentOperator",
     ]
 
 

@@ -282,6 +282,15 @@ def test_the_limit_is_a_share_of_the_memory_of_the_worker() -> None:
         cache.drop(1)
 
 
+def test_the_session_of_an_erased_key_is_not_in_memory() -> None:
+    cache = SessionCache(size=2500)
+    for key in "ab":
+        cache.keep((1, key), 1, session(1000))
+    cache.forget((1, "a"))
+    cache.keep((1, "c"), 1, session(1000))
+    assert [cache.find((1, key), 1) is not None for key in "abc"] == [False, True, True]
+
+
 def test_an_operator_that_is_gone_leaves_nothing() -> None:
     cache = SessionCache(size=2500)
     cache.keep((1, "a"), 1, session(1000))

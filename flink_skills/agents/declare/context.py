@@ -428,6 +428,19 @@ class AgentContext(ABC, Generic[StateT, OutputT]):
         """
 
     @abstractmethod
+    def forget(self) -> None:
+        """Erase the key at the end of this turn.
+
+        The outputs of the turn are emitted. Then the session, the state, the waits, the artifacts, the workspace and
+        the processes of the key are erased, with all that the turn changes in them. Events that arrive later start
+        without any of them. A turn that fails erases nothing.
+
+        Example:
+            >>> if event["kind"] == "erase":
+            ...     ctx.forget()
+        """
+
+    @abstractmethod
     def emit(self, output: Any) -> None:
         """Emit an output. The outputs of a turn leave together when it ends, with the event's timestamp."""
 

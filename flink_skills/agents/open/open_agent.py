@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import assigned_state, new_state
-from flink_skills.artifacts import ArtifactStore
+from flink_skills.artifacts import ArtifactStore, owner_of
 from flink_skills.errors import ConfigError, TurnError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.manager import AgentSkillManager
@@ -279,6 +280,28 @@ class OpenAgent:
     async def close(self) -> None:
         """Release models, processes, workspaces and the directories of the skills."""
         await self.resources.aclose()
+
+    async def forget(self, key_text: str) -> str:
+        """Erase what this process has of a key: processes, workspace, artifacts and media.
+
+        Return what could not be erased, an empty string if everything was.
+        """
+        owner = owner_of(self.plan.operator_name, key_text)
+        workspaces, artifacts = self.workspaces, self.services.artifacts
+        try:
+            for agent in self.tree():
+                agent.media.forget(owner)
+                if agent.services.sessions is not None:
+                    await agent.services.sessions.forget(owner)
+                if workspaces is not None and agent.services.bundled is not None:
+                    await agent.services.bundled.forget(str(workspaces.for_key(key_text).root))
+            if workspaces is not None:
+                await asyncio.to_thread(workspaces.for_key(key_text).remove)
+            if artifacts is not None:
+                await asyncio.to_thread(artifacts.forget, owner)
+        except Exception as error:  # of stores and files
+            return error_text(error)
+        return ""
 
     def tree(self) -> Iterator[OpenAgent]:
         """Yield this agent, and all agents that it can call."""

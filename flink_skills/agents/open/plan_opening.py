@@ -56,7 +56,7 @@ from flink_skills.tools.dynamic.tool_pool import ToolPool
 from flink_skills.tools.profiles import brings_tools
 from flink_skills.tools.runs.process_sessions import ProcessSessions
 from flink_skills.tools.skills.skill_face import ToolServices
-from flink_skills.tools.tool_names import NameMatch
+from flink_skills.tools.tool_names import NameMatch, NameUse, resolve
 
 
 def created_model(agent_id: str, name: str, setup: ModelSetup, config: SkillConfig) -> ChatModel:
@@ -186,6 +186,13 @@ class _Watch:
             if match.problem and match.problem not in self._said and len(self._said) < _MAX_SAID:
                 self._said.add(match.problem)
                 _log.log(self._level, "%s", match.problem)
+
+
+def control_problem(agent: OpenAgent, target: str, name: str) -> str:
+    """Return the problem of a name in a control record, an empty string if an agent has such a skill or tool now."""
+    use = NameUse("a control record", name, "skill" if target == "skill" else "tool", is_exact=True, is_strict=True)
+    known = [_named(each).known(use.kind) for each in agent.tree()]
+    return resolve(use, f"agent {agent.plan.operator_name!r}", known).problem
 
 
 def _named(agent: OpenAgent) -> NamedAgent:

@@ -72,6 +72,12 @@ class MediaStore:
         self._cache((owner, location), data)
         return data
 
+    def forget(self, owner: str) -> None:
+        """Remove the content of an owner from memory."""
+        with self._lock:
+            for key in [key for key in self._cached if key[0] == owner]:
+                self._size -= len(self._cached.pop(key))
+
     def _cache(self, key: tuple[str, str], data: bytes) -> None:
         with self._lock:
             if len(data) > _CACHE_BYTES or key in self._cached:

@@ -120,6 +120,7 @@ class AgentPlan:
     :func:`flink_skills.agents.plan.name_checks.elsewhere_of`. ``plugin_servers`` are the names of the MCP servers
     of plugins, if the client read all sources and an option names some. They do not travel with the plan.
     ``build`` is the version of the package that compiled the plan.
+    ``controlled`` are the names of the job's agents with a control stream, if this agent has one.
     """
 
     agent_id: str
@@ -142,6 +143,7 @@ class AgentPlan:
     route: Route | None = None
     approve: tuple[str, ...] = ()
     elsewhere: Mapping[str, bool] = field(default_factory=dict)
+    controlled: tuple[str, ...] = ()
     plugin_servers: frozenset[str] | None = field(default=None, compare=False)
     version: int = field(default=PLAN_VERSION)
     build: str = field(default=__version__, compare=False)
@@ -170,6 +172,7 @@ class AgentPlan:
             **({"route": self.route.to_json()} if self.route is not None else {}),
             **({"approve": list(self.approve)} if self.approve else {}),
             **({"elsewhere": dict(self.elsewhere)} if self.elsewhere else {}),
+            **({"controlled": list(self.controlled)} if self.controlled else {}),
         }
 
     @property

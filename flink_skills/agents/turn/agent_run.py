@@ -394,6 +394,11 @@ class AgentRun(TurnContext):
 
             await self._agent_turn.durable(step, run, place._replace(what=fingerprint(wait)))
 
+    def forget(self) -> None:
+        steps = self._agent_turn.steps
+        steps.check_open()
+        steps.forgets = True
+
     def emit(self, output: Any) -> None:
         self._emit("", output)
 

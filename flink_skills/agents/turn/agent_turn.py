@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.state.session import Session
     from flink_skills.options import JobConfig
     from flink_skills.telemetry import MetricGroup
+    from flink_skills.tools.control import CallControl
 
 # Conversations of one tool that a session stores. Models invent names.
 _MAX_SESSIONS = 32
@@ -179,6 +180,7 @@ class AgentTurn:
         kept: Its conversations before the turn.
         prefix: Precedes the ids of its steps. It is empty for the agent of the turn.
         budget: Its budget. An agent that is a tool may have one.
+        control: What control records have paused or refused.
     """
 
     def __init__(
@@ -196,6 +198,7 @@ class AgentTurn:
         kept: KeptConversation,
         prefix: str = "",
         budget: Budget = NO_BUDGET,
+        control: CallControl | None = None,
     ) -> None:
         self.agent = agent
         self.event = event
@@ -215,6 +218,7 @@ class AgentTurn:
         self.child_sessions: ChildSessions | None = None
         self.prefix = prefix
         self.budget = budget
+        self.control = control
         self._steps_spent = 0
         self._usage_spent = NO_USAGE
         self._media: TurnMedia | None = None
@@ -243,6 +247,7 @@ class AgentTurn:
             kept=kept,
             prefix=prefix,
             budget=budget,
+            control=self.control,
         )
 
     @property
@@ -359,6 +364,9 @@ class ToolCaller:
 
     async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget, session: str = "") -> AgentAnswer:
         """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
+        control, own = self._agent_turn.control, self._agent_turn.agent.plan.agent_id
+        if control and (denial := control.denial("agent", agent.plan.agent_id, own)):
+            return AgentAnswer(problem=denial)
         kept = self._agent_turn.children().get(session) if session else None
         # A repeated call has the same prefix, and so the same call ids.
         called = self._agent_turn.called(

@@ -304,6 +304,7 @@ class Conversation:
             shell=model.services.shell,
             artifacts=model.services.artifacts,
             accepts=model.chat_model.accepts,
+            control=agent_turn.control,
             config=agent_turn.agent.job_config,
             metrics=agent_turn.agent.metrics,
         )

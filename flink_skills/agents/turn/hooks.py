@@ -164,6 +164,9 @@ class HookContext(TurnContext):
     def cancel_wait(self, wait: str) -> Any:
         self._reject("cancel_wait")
 
+    def forget(self) -> None:
+        self._reject("forget")
+
     def emit(self, output: Any) -> None:
         self._reject("emit")
 

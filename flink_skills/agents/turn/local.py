@@ -244,6 +244,8 @@ class LocalTurns:
                     start = TurnStart(key.text, key.number, _event_bytes(event), event, key.session, problem=problem)
                     turn = _Turn(index, start)
                 outcome = await self._attempt(key, turn)
+                if outcome.forgets:
+                    await self._runtime.forget(key.text)
                 last = now()
             if outcome.status != TurnStatus.WAITING:
                 self._finished.put_nowait((turn.index, self._end(key, turn, outcome)))
@@ -308,7 +310,7 @@ class LocalTurns:
     def _end(self, key: _Key, turn: _Turn, outcome: TurnOutcome) -> TurnOutcome:
         """Return the outcome with the outputs of all attempts."""
         self._waits.end_turn(key.text, turn.waits)
-        key.session = outcome.session
+        key.session = Session() if outcome.forgets else outcome.session
         return replace(outcome, outputs=(*turn.outputs, *outcome.outputs)) if turn.outputs else outcome
 
 

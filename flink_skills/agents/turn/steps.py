@@ -103,6 +103,8 @@ class Steps:
         #: True if observers may have received a part of an earlier attempt.
         self.is_repeated = attempt > 1 or bool(entries)
         self.closed = False
+        #: True if the key is erased at the end of the turn.
+        self.forgets = False
         #: Number of steps that ran or were read from the journal, with those of agents that are tools.
         self.count = 0
         #: The tokens and the requests of all models.

@@ -42,7 +42,7 @@ from flink_skills.agents.turn.turn_waits import (
 )
 from flink_skills.agents.turn.waits import WaitPort
 from flink_skills.artifacts import owner_of
-from flink_skills.errors import LimitError, TurnError, WorkerError
+from flink_skills.errors import LimitError, RefusedError, TurnError, WorkerError
 from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, TurnScope, emit
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -140,6 +140,8 @@ class Turn:
         self._records: TurnRecords | None = None
         self._problem = crash_problem(start.crashes, agent.config) if start.crashes else None
         self._is_condemned = self._problem is not None
+        if start.refusal is not None and self._problem is None:
+            self._problem = f"a control record refuses the events of agent {agent.plan.operator_name}: {start.refusal}"
         self.identity = self._identified()
         self.files = TurnFiles(agent, start.key, self.identity.owner)
         self._begin(() if self._is_condemned else start.journal)
@@ -203,6 +205,7 @@ class Turn:
             outputs=self.outputs,
             call_agent=partial(call_agent, self._generations),
             kept=start.session.conversation(self.identity.session_id) if agent.keeps_conversation else NO_CONVERSATION,
+            control=start.control,
         )
         self.agent_run = AgentRun(self.main, self._generations[id(agent)])
 
@@ -266,7 +269,8 @@ class Turn:
         self.observed = self.agent.telemetry.turn(self.scope)
         self.observed.__enter__()
         if self._problem is not None:
-            self._conclude(failed(self, TurnError(self._problem)))
+            refused = self.start.refusal is not None
+            self._conclude(failed(self, (RefusedError if refused else TurnError)(self._problem)))
             return
         self.clock.begun, self.clock.due = self.agent.deadlines.add(self)
         try:
@@ -473,7 +477,8 @@ class Turn:
                 f"skills.turn.max-size = {self.limits.size:,}: keep less in ctx.state, or set "
                 "skills.session.max-tokens"
             )
-        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self.misfit)
+        forgets = self.steps.forgets
+        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self.misfit, forgets=forgets)
 
     @property
     def records(self) -> TurnRecords:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.agent_run import AgentRun
     from flink_skills.agents.turn.agent_turn import AgentTurn, Identity
     from flink_skills.agents.turn.steps import Steps
+    from flink_skills.tools.control import CallControl
 
 #: Pairs of side-output tag (empty: main output) and value.
 Emitted = Sequence[tuple[str, Any]]
@@ -101,7 +102,9 @@ class TurnStart:
     ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived. ``crashes`` counts the workers that
     died while this turn ran. ``problem`` is the reason why the event cannot be read. The turn then fails immediately.
     ``answers`` are the answers to waits of the turn. ``base`` is the session at the start of the turn, if other turns
-    of the key have ended in the meantime.
+    of the key have ended in the meantime. ``refusal`` is the reason why a control record refuses the event, None if
+    none does. The turn then fails immediately, and does not fail the job. ``control`` is what control records have
+    paused or refused.
     """
 
     key: str
@@ -115,6 +118,8 @@ class TurnStart:
     problem: str | None = None
     answers: Sequence[Answer] = ()
     base: Session | None = None
+    refusal: str | None = None
+    control: CallControl | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,8 @@ class TurnOutcome:
 
     ``outputs`` are pairs of side-output tag (empty: main output) and value. ``error`` is the class of the error that
     the turn failed with, ``message`` its text, and ``exception`` the error itself. ``failure`` is class and message of
-    the error record of the turn. A turn that is done has one if an output did not fit its table.
+    the error record of the turn. A turn that is done has one if an output did not fit its table. ``forgets`` is True if
+    the key is erased after the turn.
     """
 
     status: int
@@ -134,6 +140,7 @@ class TurnOutcome:
     error: str = ""
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     failure: str = ""
+    forgets: bool = False
 
 
 def crash_problem(crashes: int, config: SkillConfig) -> str | None:
@@ -298,11 +305,14 @@ def failed(turn: Ending, error: BaseException) -> TurnOutcome:
     """Return the outcome of a turn that ended with ``error``: an error record, or the end of the job, as the job is
     configured. Raises no exception, whatever the error, the event and the outputs are."""
     message, kind = message_text(error), type(error).__name__
-    start, fails_job = turn.start, turn.limits.fails_job
+    start, refused = turn.start, turn.start.refusal is not None
+    fails_job = turn.limits.fails_job and not refused
     where = f"agent {turn.agent.plan.agent_id}, key {start.key}, turn {start.number}"
     known = isinstance(error, SkillsError)
     # A limit, or a model without an answer, is in the error record; an exception is most often a defect.
     level = logging.WARNING if known and not fails_job else logging.ERROR
+    if refused:
+        level = logging.INFO  # the operator has logged the record
     _log.log(level, "%s failed: %s", where, message, exc_info=None if known else described(error))
     if fails_job:
         message = f"{where} failed: {message}"

@@ -125,6 +125,8 @@ def explain(
     stages = explanation.get("agents", {"": explanation})
     for stage in stages.values():
         _print_stage(stage)
+    if explanation["control"] is not None:
+        print_line(("control ", "bold"), explanation["control"])
     for name in explanation["names"]:
         if name["problem"] is None:
             print_line(("names ", "bold"), f"{name['in']}: {name['name']} → {', '.join(name['matches'])}")

@@ -155,6 +155,8 @@ class ToolSet:
         if tool is None or arguments is None:
             return prepared.problem or ToolResult(f"{name} was not called", is_error=True)
         context.arguments = arguments
+        if context.control and (denial := _denial(name, tool, arguments, context)):
+            return ToolResult(f"{name} was not called: {denial}", is_error=True)
         try:
             if self._guard is None:
                 return result_of(await tool.call(arguments.passed(), context))
@@ -182,6 +184,15 @@ class ToolSet:
 
 def _nothing(name: str) -> None:
     return None
+
+
+def _denial(name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    """Return the reason of a control record why a call does not run, an empty string if it can."""
+    control, agent = context.control, context.agent
+    if control is None:
+        return ""
+    named = [("tool", name), *(("skill", skill) for skill in tool.skills_of(arguments, context))]
+    return next(filter(None, (control.denial(target, of, agent) for target, of in named)), "")
 
 
 def parsed(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | ToolResult:

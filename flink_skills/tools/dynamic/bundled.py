@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -284,6 +284,10 @@ class BundledTools:
         """The number of programs that are kept."""
         return self._programs.running
 
+    async def forget(self, workspace: str) -> None:
+        """End the programs of a workspace."""
+        await self._programs.forget(workspace)
+
     async def describe(self, skill: AgentSkill, context: ToolContext) -> Described:
         """Return the skill's tools. Its ``tools.py`` runs in the sandbox. Failures become problems."""
         try:
@@ -453,6 +457,9 @@ class _BundledTool(Tool):
     @property
     def spec(self) -> ToolSpec:
         return self._spec
+
+    def skills_of(self, arguments: Mapping[str, Any], context: ToolContext) -> Collection[str]:
+        return (self._skill_name,)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         return await self._tools.call(self._skill_name, self._name, arguments, context, self._spec.name)

@@ -361,6 +361,10 @@ class Programs:
                 elif self._programs.get(key) is program:
                     del self._programs[key]
 
+    async def forget(self, workspace: str) -> None:
+        """End the programs of a workspace."""
+        await self._end(*[key for key in self._programs if key.workspace == workspace])
+
     async def close(self) -> None:
         """End all programs, including those with a request in progress. Calling it again does nothing."""
         self._is_closed = True

@@ -152,6 +152,14 @@ class ProcessSessions:
         process.used_at = self._now()
         return process
 
+    async def forget(self, owner: str) -> None:
+        """Terminate the processes of an owner, drop their output, and wait for their end."""
+        for process in self.processes():
+            if process.owner == owner:
+                self._drop(process)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         """Terminate all processes, and wait for their end. A second call does nothing."""
         self._closed = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -73,6 +73,7 @@ class ExecuteShellCommand(SkillTool[_ShellArguments]):
     tool_name = EXECUTE_SHELL_COMMAND
     description = ""  # depends on the policy
     model = _ShellArguments
+    uses_loaded = True
     uses_workspace = True
     runs_in = "sandbox"
 
@@ -222,6 +223,9 @@ class RunCode(CheckedTool):
         self.max_output = config.get(SkillOptions.CODE_MAX_OUTPUT)
         self._arguments = Arguments(RUN_CODE, _Code)
         self._spec = ToolSpec(RUN_CODE, "Run code of an answer.", self._arguments.schema)
+
+    def skills_of(self, arguments: Mapping[str, Any], context: ToolContext) -> Collection[str]:
+        return list(context.skill_state or ())
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:

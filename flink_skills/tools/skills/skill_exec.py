@@ -122,6 +122,8 @@ class SkillWriteStdin(_SessionTool):
         if not text:
             return await super()._use(process, asked, context)
         check_commands(caller_view(self._services, context), context.skill_state)
+        if context.control and (denial := context.control.denial("skill", process.run.skill_name, context.agent)):
+            raise ArgumentError(f"{self.tool_name} was not called: {denial}")
         until = _deadline(asked.yield_ms, _YIELD_MS)
         warnings = ("the process had exited, so nothing was written",) if process.ended else ()
         ends = not process.tty and text.endswith(_END_OF_INPUT)

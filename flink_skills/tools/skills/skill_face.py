@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.bundled import BundledTools
     from flink_skills.tools.dynamic.tool_pool import ToolPool
     from flink_skills.tools.runs.process_sessions import ProcessSessions
+
+
+# A file of a skill in an argument: a reference, or its path in a workspace.
+_SKILL_PATH = re.compile(r"(?:skill://|skills/|SKILLS_DIR\}?/)([^/\s\"';|&\\]+)")
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,8 @@ class SkillTool(CheckedTool, Generic[M]):
     description: ClassVar[str]
     model: type[M]
     shown: ClassVar[tuple[str, ...]] = ()
+    #: Whether a call that names no skill uses the loaded ones.
+    uses_loaded: ClassVar[bool] = False
 
     def __init__(self, services: ToolServices) -> None:
         self._services = services
@@ -107,6 +115,14 @@ class SkillTool(CheckedTool, Generic[M]):
             if about is not None and 0 < len(services.view.names) <= _MAX_NAMES_IN_SCHEMA:
                 about["enum"] = sorted(services.view.names)
         self._spec = ToolSpec(self.tool_name, self.description, schema)
+
+    def skills_of(self, arguments: Mapping[str, Any], context: ToolContext) -> Collection[str]:
+        names = {str(arguments[name]).strip() for name in ("skill", "name") if arguments.get(name)}
+        names |= set(_SKILL_PATH.findall(json.dumps(arguments, default=str)))
+        if self.uses_loaded and not (names and arguments.get("name")):
+            names |= set(context.skill_state or ())
+        known = {name.casefold(): name for name in caller_view(self._services, context).names}
+        return [known.get(name.casefold(), name) for name in names]
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:

@@ -7,7 +7,7 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -163,6 +163,9 @@ class UnloadSkill(SkillTool[Any]):
     description = "Unload a skill that is no longer needed."
     model: type[Any] = _NameArguments
     changes_state = True
+
+    def skills_of(self, arguments: Mapping[str, Any], context: ToolContext) -> Collection[str]:
+        return ()
 
     async def _run(self, asked: _NameArguments | SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
         loaded = context.skill_state or SkillState()

@@ -66,6 +66,7 @@ class LoadSkillResource(SkillTool[_Arguments]):
     tool_name = "load_skill_resource"
     description = "Read a text file of a skill, such as a reference that its instructions name."
     model = _Arguments
+    uses_loaded = True
 
     def __init__(self, services: ToolServices) -> None:
         super().__init__(services)

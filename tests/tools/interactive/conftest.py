@@ -11,6 +11,7 @@ from flink_skills.artifacts import ArtifactStore
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools import (
+    CallControl,
     ShellRunner,
     SkillSettings,
     SkillState,
@@ -64,6 +65,7 @@ class Talk:
         )
         self.tools = ToolSet(profile_tools(settings.tools, self.services))
         self.state = SkillState()
+        self.control: CallControl | None = None
         self.calls = 0
 
     def load(self, *skills: str) -> None:
@@ -95,6 +97,7 @@ class Talk:
             skill_state=self.state,
             workspace=workspace,
             open_workspace=opened,
+            control=self.control,
         )
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.manager import AgentSkillManager
-from flink_skills.tools import ToolResult
+from flink_skills.tools import CallControl, ToolResult
 from flink_skills.tools.runs import find_interaction
 from flink_skills.tools.runs.skill_process import Process
 from tests.kit.waiting import until
@@ -80,6 +80,27 @@ async def test_a_key_has_only_so_many(talk_with: StartTalk) -> None:
     assert (await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0))["status"] == "running"
     # Another key has its own.
     assert (await talk.other("x").call("skill_exec", skill="billing", command="cat", yield_ms=0))["status"] == "running"
+
+
+async def test_the_processes_of_an_erased_key_end(talk: Talk) -> None:
+    other = talk.other("x")
+    mine = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    theirs = await other.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    await talk.sessions.forget(talk.caller.owner)
+    assert "unknown session_id" in (await talk.result("skill_poll_session", session_id=mine["session_id"])).content
+    assert (await other.call("skill_poll_session", session_id=theirs["session_id"], yield_ms=0))["status"] == "running"
+
+
+async def test_a_refused_skill_gets_no_input_and_its_process_can_be_killed(talk: Talk) -> None:
+    process = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    control = CallControl()
+    control.update(b'[{"action": "refuse", "target": "skill", "name": "billing", "agent": "", "reason": "it leaks"}]')
+    talk.control = control
+    written = await talk.result("skill_write_stdin", session_id=process["session_id"], chars="x")
+    assert "skill_write_stdin was not called: skill billing is refused: it leaks." in written.content
+    started = await talk.result("skill_exec", skill="billing", command="cat")
+    assert "skill billing is refused: it leaks." in started.content
+    assert not (await talk.result("skill_kill_session", session_id=process["session_id"])).is_error
 
 
 @pytest.mark.row("G1")

@@ -29,6 +29,7 @@ public final class Frames {
   public static final int CLOSE = 0x05;
   public static final int PING = 0x06;
   public static final int ANSWER = 0x07;
+  public static final int CONTROL = 0x08;
 
   public static final int OPENED = 0x81;
   public static final int OPEN_FAILED = 0x82;
@@ -45,6 +46,7 @@ public final class Frames {
   public static final int PONG = 0x89;
   public static final int WAIT = 0x8A;
   public static final int PARK = 0x8B;
+  public static final int CONTROLLED = 0x8C;
 
   /** Operations of WAIT. */
   public static final int WAIT_OPEN = 0;
@@ -64,6 +66,11 @@ public final class Frames {
   public static final int TURN_HAS_SESSION = 2;
   public static final int TURN_HAS_ANSWERS = 4;
   public static final int TURN_HAS_BASE = 8;
+  public static final int TURN_IS_REFUSED = 16;
+
+  /** No turn of an event: the worker erases what it has of the key. */
+  public static final int TURN_FORGETS = 32;
+
   public static final int STEP_CLEARS_JOURNAL = 1;
 
   /** The bytes of TURN before its key. */
@@ -72,6 +79,9 @@ public final class Frames {
   public static final int END_OK = 0;
   public static final int END_ERROR_RECORD = 1;
   public static final int END_FAIL_JOB = 2;
+
+  /** Added to the status of a turn that erases its key at its end. */
+  public static final int END_FORGETS = 16;
 
   public static final int SESSION_KEEP = 0;
   public static final int SESSION_APPEND = 1;

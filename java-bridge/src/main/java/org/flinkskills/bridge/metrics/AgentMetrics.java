@@ -10,6 +10,7 @@ import java.util.function.LongSupplier;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.MetricGroup;
+import org.apache.flink.metrics.SimpleCounter;
 
 /**
  * The operator's metrics: counters {@code turns}, {@code failures} (turns that ended in an error
@@ -30,8 +31,18 @@ public final class AgentMetrics {
   /** Waits that have timed out. */
   public final Counter timedOut;
 
+  /** Keys that were erased. */
+  public final Counter forgotten;
+
   /** Answers that no turn uses. */
   public final Counter unusedAnswers;
+
+  /**
+   * Records of the control stream, and those without an effect. They are not exported without one.
+   */
+  public final Counter controlRecords = new SimpleCounter();
+
+  public final Counter unusedControlRecords = new SimpleCounter();
 
   private final MetricGroup group;
   private final Map<List<String>, Number> gauges = new ConcurrentHashMap<>();
@@ -51,12 +62,20 @@ public final class AgentMetrics {
     workerRestarts = group.counter("workerRestarts");
     resumed = group.counter("resumed");
     timedOut = group.counter("timedOut");
+    forgotten = group.counter("forgotten");
     unusedAnswers = group.counter("unusedAnswers");
     group.gauge("inFlight", (Gauge<Integer>) inFlight::getAsInt);
     group.gauge(
         "usedCapacity",
         (Gauge<Double>) () -> Math.min(1.0, inFlight.getAsInt() / (double) maxInFlight));
     group.gauge("pending", (Gauge<Integer>) pending::getAsInt);
+  }
+
+  /** Add the metrics of a control stream. */
+  public void control(IntSupplier paused) {
+    group.counter("controlRecords", controlRecords);
+    group.counter("unusedControlRecords", unusedControlRecords);
+    group.gauge("paused", (Gauge<Integer>) paused::getAsInt);
   }
 
   /** Add the gauges of turns that wait. */

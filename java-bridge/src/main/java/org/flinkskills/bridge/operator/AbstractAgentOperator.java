@@ -1,12 +1,15 @@
 package org.flinkskills.bridge.operator;
 
 import java.util.function.LongSupplier;
+import org.apache.flink.api.common.TaskInfo;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.api.common.typeutils.base.StringSerializer;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.checkpoint.CheckpointException;
 import org.apache.flink.runtime.checkpoint.CheckpointFailureReason;
 import org.apache.flink.runtime.execution.Environment;
+import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
+import org.apache.flink.runtime.state.OperatorStateBackend;
 import org.apache.flink.runtime.state.StateSnapshotContext;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
 import org.apache.flink.streaming.api.operators.InternalTimer;
@@ -27,6 +30,7 @@ import org.flinkskills.bridge.plan.AgentPlan;
 import org.flinkskills.bridge.plan.AgentSettings;
 import org.flinkskills.bridge.pool.PoolConnection;
 import org.flinkskills.bridge.pool.WorkerPools;
+import org.flinkskills.bridge.turns.AgentControl;
 import org.flinkskills.bridge.turns.KeyedTurns;
 import org.flinkskills.bridge.turns.StateFormat;
 import org.flinkskills.bridge.turns.TurnCounts;
@@ -44,7 +48,8 @@ import org.flinkskills.bridge.waits.WaitTimers;
  * <p>Input is {@code Row(String key, byte[] event)}, keyed by the first field. A row with a third
  * field that is not null is an answer to the wait with that id or name. Output is {@code byte[]}.
  * The operator implements Flink's contract only: {@link TurnRunner} runs the turns. {@link
- * AgentOperator} has one input, and {@link AnsweredAgentOperator} a second one for answers.
+ * AgentOperator} has one input, and {@link MultipleInputAgentOperator} more for answers and control
+ * records.
  *
  * <p>All code here runs on the task's mailbox thread. {@link OperatorMailbox} posts the reports of
  * the pool's threads as mails.
@@ -57,6 +62,7 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
   private final transient AgentSettings settings;
   private final transient Configuration pythonConfig;
   private final transient AgentOperatorFactory.LauncherProvider launchers;
+  private final transient boolean isControlled;
 
   private transient MailboxExecutor mailbox;
 
@@ -86,12 +92,14 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
       AgentPlan plan,
       AgentSettings settings,
       Configuration pythonConfig,
-      AgentOperatorFactory.LauncherProvider launchers) {
+      AgentOperatorFactory.LauncherProvider launchers,
+      boolean isControlled) {
     super(parameters);
     this.plan = plan;
     this.settings = settings;
     this.pythonConfig = pythonConfig;
     this.launchers = launchers;
+    this.isControlled = isControlled;
   }
 
   @Override
@@ -147,11 +155,42 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
             counts,
             waits,
             new WaitingTurns(state, keyedWaits, settings, metrics, clock),
+            control(outputs, metrics, clock),
             settings.maxCrashes());
     listener = new OperatorMailbox(mailbox, turns, outputs, metrics, lease.pool().reports());
     scheduler.connect(connection, connection.attach(listener));
     turns.restoreAll(StateFormat.markerOf(getRuntimeContext().getTaskInfo()));
+    turns.restoreControl();
     turns.startTurns();
+  }
+
+  /** Return the control of the agent; null without a stream of control records. */
+  private AgentControl control(AgentOutputs outputs, AgentMetrics metrics, LongSupplier clock)
+      throws Exception {
+    OperatorStateBackend store = getOperatorStateBackend();
+    if (!isControlled) {
+      if (store.getRegisteredBroadcastStateNames().contains(AgentControl.STATE)) {
+        LOG.warn(
+            "The savepoint has control records of {}, and the job has no control stream: agents,"
+                + " skills and tools that were paused or refused run. Add the control stream to"
+                + " apply the records.",
+            getOperatorName());
+      }
+      return null;
+    }
+    TaskInfo task = getRuntimeContext().getTaskInfo();
+    int subtask = task.getIndexOfThisSubtask();
+    return new AgentControl(
+        store,
+        plan,
+        outputs,
+        metrics,
+        clock,
+        subtask == 0,
+        key ->
+            KeyGroupRangeAssignment.assignKeyToParallelOperator(
+                    key, task.getMaxNumberOfParallelSubtasks(), task.getNumberOfParallelSubtasks())
+                == subtask);
   }
 
   private WaitTimers waitTimers(KeyedWaits waits) {
@@ -173,6 +212,11 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
     Object wait = row.getArity() > 2 ? row.getField(2) : null;
     turns.answer(
         (String) row.getField(0), wait == null ? "" : (String) wait, (byte[]) row.getField(1));
+  }
+
+  /** Handle a control record, a JSON object. It never waits for capacity. */
+  public final void acceptControl(String record) throws Exception {
+    turns.control(record);
   }
 
   /** Handle an event, or an answer in the stream of events. */
@@ -226,7 +270,9 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
   final void endInputs() throws Exception {
     draining = new TaskLoop(getContainingTask(), taskMailbox);
     while (isUnfinished()) {
-      if (!waitsEnded && turns.waiting() > 0 && (isNaturalEnd || draining.isInputClosed())) {
+      if (turns.isPaused() && (isNaturalEnd || draining.isInputClosed())) {
+        turns.refusePaused();
+      } else if (!waitsEnded && turns.waiting() > 0 && (isNaturalEnd || draining.isInputClosed())) {
         endWaits(false);
       } else {
         draining.step();
@@ -259,19 +305,22 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
     if (settings.drainEndsWaits()) {
       endWaits(true);
     }
-    while (settings.drainEndsWaits() ? isUnfinished() : scheduler.unfinished() > 0) {
+    while (!turns.isPaused()
+        && (settings.drainEndsWaits() ? isUnfinished() : scheduler.unfinished() > 0)) {
       taskMailbox.yield();
     }
+    if (turns.isPaused()) {
+      decline(checkpointId, AgentDrainException.ofPause(getOperatorName(), scheduler.waiting()));
+    }
     if (turns.waiting() > 0) {
-      decline(checkpointId);
+      decline(checkpointId, AgentDrainException.ofWaits(getOperatorName(), turns.waiting()));
     }
   }
 
   /**
    * Decline a savepoint, so that the client that stops the job receives the reason. Never return.
    */
-  private void decline(long checkpointId) throws Exception {
-    AgentDrainException reason = new AgentDrainException(getOperatorName(), turns.waiting());
+  private void decline(long checkpointId, AgentDrainException reason) throws Exception {
     getContainingTask()
         .getEnvironment()
         .declineCheckpoint(

@@ -21,8 +21,9 @@ public final class AgentOperator extends AbstractAgentOperator
       AgentPlan plan,
       AgentSettings settings,
       Configuration pythonConfig,
-      AgentOperatorFactory.LauncherProvider launchers) {
-    super(parameters, plan, settings, pythonConfig, launchers);
+      AgentOperatorFactory.LauncherProvider launchers,
+      boolean isControlled) {
+    super(parameters, plan, settings, pythonConfig, launchers, isControlled);
   }
 
   @Override

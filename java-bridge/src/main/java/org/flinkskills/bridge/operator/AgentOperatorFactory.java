@@ -41,8 +41,13 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   private final transient StreamExecutionEnvironment env;
   private Configuration pythonConfig;
 
-  /** The operator has a second input for answers. */
+  /** The operator has an input for answers, one for control records, or both. */
   private boolean hasAnswers;
+
+  private boolean hasControlInput;
+
+  /** The operator has the state of control records. */
+  private boolean isControlled;
 
   public AgentOperatorFactory(
       AgentPlan plan, AgentSettings settings, StreamExecutionEnvironment env) {
@@ -79,18 +84,30 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
     plan = plan.withJson(planJson);
   }
 
-  /** Add a second input for answers. Call this before the operator is added to a job. */
+  /** Add an input for answers, after the input of events. */
   public void enableAnswers() {
     hasAnswers = true;
+  }
+
+  /** Accept control records. */
+  public void enableControl() {
+    isControlled = true;
+  }
+
+  /** Add an input for control records, after all others. */
+  public void enableControlInput() {
+    enableControl();
+    hasControlInput = true;
   }
 
   @Override
   public <T extends StreamOperator<byte[]>> T createStreamOperator(
       StreamOperatorParameters<byte[]> parameters) {
     AbstractAgentOperator operator =
-        hasAnswers
-            ? new AnsweredAgentOperator(parameters, plan, settings, pythonConfig, launchers)
-            : new AgentOperator(parameters, plan, settings, pythonConfig, launchers);
+        hasAnswers || hasControlInput
+            ? new MultipleInputAgentOperator(
+                parameters, plan, settings, pythonConfig, launchers, hasAnswers, hasControlInput)
+            : new AgentOperator(parameters, plan, settings, pythonConfig, launchers, isControlled);
     @SuppressWarnings("unchecked")
     T typed = (T) operator;
     return typed;
@@ -99,7 +116,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   @Override
   @SuppressWarnings("rawtypes")
   public Class<? extends StreamOperator> getStreamOperatorClass(ClassLoader classLoader) {
-    return hasAnswers ? AnsweredAgentOperator.class : AgentOperator.class;
+    return hasAnswers || hasControlInput ? MultipleInputAgentOperator.class : AgentOperator.class;
   }
 
   /**

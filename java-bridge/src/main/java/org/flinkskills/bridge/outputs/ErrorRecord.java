@@ -9,18 +9,21 @@ import org.flinkskills.bridge.frames.Frame;
 import org.flinkskills.bridge.frames.Frames;
 
 /**
- * Error record of a turn that no worker can end, or of an answer that no turn uses. It has the
- * fields that the TaskManager has: agent, key, turn and error, as the records of workers ({@code
- * flink_skills/agents/turn/turn_record.py}), and neither the event nor the calls of the turn.
+ * Error record of a turn that no worker can end, of an answer that no turn uses, or of a control
+ * record without an effect. It has the fields that the TaskManager has: agent, key, turn and error,
+ * as the records of workers ({@code flink_skills/agents/turn/turn_record.py}), and neither the
+ * event nor the calls of the turn.
  */
 public final class ErrorRecord {
   private static final String TAG = "errors";
   private static final int MAX_ID_LENGTH = 200;
 
   private final RecordFormat format;
+
+  /** The key; null for a control record. */
   private final String key;
 
-  /** The number of the turn; null for an answer to an unknown turn. */
+  /** The number of the turn; null for an answer to an unknown turn, and for a control record. */
   private final Long turn;
 
   private final String reason;
@@ -45,6 +48,12 @@ public final class ErrorRecord {
         waitId.length() <= MAX_ID_LENGTH ? waitId : waitId.substring(0, MAX_ID_LENGTH) + "…";
     return new ErrorRecord(
         planJson, key, turn, String.format("the answer to wait '%s' is not used. %s", id, reason));
+  }
+
+  /** Return the record of a control record that has no effect, or not the intended one. */
+  public static ErrorRecord ofControl(String planJson, String reason)
+      throws JsonProcessingException {
+    return new ErrorRecord(planJson, null, null, reason);
   }
 
   /** Return the record of a turn whose workers crashed instead of returning one. */
@@ -76,7 +85,7 @@ public final class ErrorRecord {
 
   /** Return the class and the message of the error, as in the record. */
   public String error() {
-    return "TurnError: " + reason;
+    return (key == null ? "ConfigError: " : "TurnError: ") + reason;
   }
 
   /** Return true if a failed turn fails the job. */
@@ -92,7 +101,7 @@ public final class ErrorRecord {
     }
     Map<String, Object> record = new LinkedHashMap<>();
     record.put("agent", format.agent());
-    record.put("key", RecordFormat.plainKey(key));
+    record.put("key", key == null ? null : RecordFormat.plainKey(key));
     record.put("turn", turn);
     record.put("output", null);
     record.put("error", error());

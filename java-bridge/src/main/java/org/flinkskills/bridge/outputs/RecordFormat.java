@@ -1,6 +1,8 @@
 package org.flinkskills.bridge.outputs;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
 import org.apache.flink.api.python.shaded.net.razorvine.pickle.Pickler;
@@ -15,6 +17,16 @@ import org.flinkskills.bridge.frames.Frame;
  */
 public final class RecordFormat {
   private static final ObjectMapper JSON = new ObjectMapper();
+
+  /** The start of a pickle of an event: the protocol, and the Python function that returns it. */
+  private static final byte[] EVENT_OF =
+      "\u0080\u0002cflink_skills.telemetry.event_record\nevent_of_fields\n"
+          .getBytes(StandardCharsets.ISO_8859_1);
+
+  /** The end: the call of the function with a tuple of one item. */
+  private static final byte[] CALL = "\u0085R.".getBytes(StandardCharsets.ISO_8859_1);
+
+  private static final int PROTOCOL_BYTES = 2;
 
   private final JsonNode plan;
 
@@ -61,6 +73,19 @@ public final class RecordFormat {
       row[i] = value(columns.get(i), record);
     }
     return List.of(output(tag, row));
+  }
+
+  /** Encode an event, which Python reads as an {@code AgentEvent}, or a row of its table. */
+  public List<Frame.Output> encodeEvent(Map<String, Object> event) throws IOException {
+    if (plan.path("rows").isObject()) {
+      return encode(AgentOutputs.EVENTS, event);
+    }
+    byte[] fields = new Pickler().dumps(event);
+    ByteArrayOutputStream pickle = new ByteArrayOutputStream();
+    pickle.write(EVENT_OF);
+    pickle.write(fields, PROTOCOL_BYTES, fields.length - PROTOCOL_BYTES - 1);
+    pickle.write(CALL);
+    return List.of(new Frame.Output(AgentOutputs.EVENTS, pickle.toByteArray()));
   }
 
   /** A column is {@code [name, [type, …], [path, …]]}; a path is a list of fields. */

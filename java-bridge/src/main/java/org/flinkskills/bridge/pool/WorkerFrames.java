@@ -55,7 +55,8 @@ final class WorkerFrames {
           Frames.NEED_SESSION,
           Frames.OUTPUTS,
           Frames.WAIT,
-          Frames.PARK -> {
+          Frames.PARK,
+          Frames.CONTROLLED -> {
         check(new Frame(frame.content()));
         byOperator.computeIfAbsent(frame.u32(), operator -> new ArrayList<>()).add(frame);
       }
@@ -117,13 +118,14 @@ final class WorkerFrames {
         skip(frame, 2);
       }
       case Frames.END -> {
-        atMost("status", frame.u8(), Frames.END_FAIL_JOB);
+        atMost("status", frame.u8() & ~Frames.END_FORGETS, Frames.END_FAIL_JOB);
         atMost("session operation", frame.u8(), Frames.SESSION_CLEAR);
         skip(frame, 1);
         skip(frame, 2);
         frame.skip();
       }
       case Frames.OUTPUTS -> skip(frame, 2);
+      case Frames.CONTROLLED -> frame.skip();
       case Frames.WAIT -> {
         atMost("operation of a wait", frame.u8(), Frames.WAIT_CANCEL);
         frame.skip();

@@ -1,6 +1,7 @@
 package org.flinkskills.bridge.streams;
 
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -9,6 +10,7 @@ import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.connector.source.Boundedness;
 import org.apache.flink.api.dag.Transformation;
+import org.apache.flink.api.java.functions.KeySelector;
 import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.KeyedStream;
@@ -219,7 +221,7 @@ public final class AgentStream {
   }
 
   /**
-   * Add a second input with answers to an agent. The agent keeps its uid.
+   * Add an input with answers to an agent. The agent keeps its uid.
    *
    * @param agent the result of {@link #apply}, from which no stream is derived yet
    * @param answers keyed answers, see {@link #keyAnswers}
@@ -227,26 +229,81 @@ public final class AgentStream {
    */
   public static SingleOutputStreamOperator<byte[]> withAnswers(
       StreamExecutionEnvironment env, DataStream<byte[]> agent, DataStream<Row> answers) {
-    if (!(agent.getTransformation() instanceof OneInputTransformation<?, ?> events)
-        || !(factoryOf(events) instanceof AgentOperatorFactory factory)) {
-      throw new IllegalArgumentException(
-          "Not the output of an agent with one input: " + agent.getTransformation().getName());
-    }
-    factory.enableAnswers();
-    KeyedMultipleInputTransformation<byte[]> both =
-        new KeyedMultipleInputTransformation<>(
-            events.getName(), factory, agent.getType(), events.getParallelism(), Types.STRING);
+    agentOf(agent).enableAnswers();
     KeyedStream<Row, String> keyed = answers.keyBy(new KeyedEvents.KeyOf(), Types.STRING);
-    both.addInput(events.getInputs().get(0), events.getStateKeySelector());
-    both.addInput(keyed.getTransformation(), keyed.getKeySelector());
-    env.getTransformations().remove(events);
-    env.addOperator(both);
-    SingleOutputStreamOperator<byte[]> result = new MultipleConnectedStreams(env).transform(both);
-    if (events.getUid() != null) {
-      result.uid(events.getUid());
+    return withInput(env, agent, 1, keyed.getTransformation(), keyed.getKeySelector());
+  }
+
+  /**
+   * Add an input with control records to an agent. The agent keeps its uid. All subtasks receive
+   * each record.
+   *
+   * @param agent the result of {@link #apply} or {@link #withAnswers}, from which no stream is
+   *     derived yet
+   * @param records control records, see {@link #controlRecords}
+   * @return the outputs of the agent, which replace {@code agent}
+   */
+  public static SingleOutputStreamOperator<byte[]> withControl(
+      StreamExecutionEnvironment env, DataStream<byte[]> agent, DataStream<String> records) {
+    agentOf(agent).enableControlInput();
+    return withInput(env, agent, Integer.MAX_VALUE, records.broadcast().getTransformation(), null);
+  }
+
+  /**
+   * Convert rows with named fields to control records, which are JSON objects.
+   *
+   * @param fields the fields of records that the rows have
+   */
+  public static DataStream<String> controlRecords(DataStream<Row> in, String[] fields) {
+    RowShape shape = RowShape.ofRow(in.getType());
+    return oneByOne(in.flatMap(new KeyedEvents.ToControlRecords(shape, fields), Types.STRING));
+  }
+
+  /** Convert JSON objects to control records in one subtask. */
+  public static DataStream<String> controlRecords(DataStream<String> in) {
+    return oneByOne(in.filter(record -> true));
+  }
+
+  /** All subtasks of an agent must receive the records in the same order. */
+  private static DataStream<String> oneByOne(SingleOutputStreamOperator<String> records) {
+    return records.setParallelism(1).setMaxParallelism(1).name("control records");
+  }
+
+  private static SingleOutputStreamOperator<byte[]> withInput(
+      StreamExecutionEnvironment env,
+      DataStream<byte[]> agent,
+      int position,
+      Transformation<?> input,
+      KeySelector<?, ?> key) {
+    PhysicalTransformation<?> before = (PhysicalTransformation<?>) agent.getTransformation();
+    List<Transformation<?>> inputs = new ArrayList<>(before.getInputs());
+    List<KeySelector<?, ?>> keys = new ArrayList<>();
+    if (before instanceof OneInputTransformation<?, ?> one) {
+      keys.add(one.getStateKeySelector());
+    } else {
+      keys.addAll(((KeyedMultipleInputTransformation<?>) before).getStateKeySelectors());
     }
-    if (events.getDescription() != null) {
-      result.setDescription(events.getDescription());
+    inputs.add(Math.min(position, inputs.size()), input);
+    keys.add(Math.min(position, keys.size()), key);
+    KeyedMultipleInputTransformation<byte[]> several =
+        new KeyedMultipleInputTransformation<>(
+            before.getName(),
+            agentOf(agent),
+            agent.getType(),
+            before.getParallelism(),
+            Types.STRING);
+    for (int i = 0; i < inputs.size(); i++) {
+      several.addInput(inputs.get(i), keys.get(i));
+    }
+    env.getTransformations().remove(before);
+    env.addOperator(several);
+    SingleOutputStreamOperator<byte[]> result =
+        new MultipleConnectedStreams(env).transform(several);
+    if (before.getUid() != null) {
+      result.uid(before.getUid());
+    }
+    if (before.getDescription() != null) {
+      result.setDescription(before.getDescription());
     }
     return result;
   }

@@ -7,6 +7,8 @@ import org.apache.flink.api.common.functions.FlatMapFunction;
 import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.api.java.functions.KeySelector;
 import org.apache.flink.api.python.shaded.net.razorvine.pickle.Unpickler;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.types.Row;
 import org.apache.flink.types.RowKind;
 import org.apache.flink.util.Collector;
@@ -102,6 +104,36 @@ public final class KeyedEvents {
     @Override
     public Row map(Row row) {
       return row.getField(2) == null ? Row.of(row.getField(0), row.getField(1), "") : row;
+    }
+  }
+
+  /** Rows of control records. A field without a value is omitted. */
+  static final class ToControlRecords implements FlatMapFunction<Row, String> {
+    private static final long serialVersionUID = 1L;
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private final RowShape shape;
+    private final String[] fields;
+
+    ToControlRecords(RowShape shape, String[] fields) {
+      this.shape = shape;
+      this.fields = fields.clone();
+    }
+
+    @Override
+    public void flatMap(Row row, Collector<String> out) throws IOException {
+      if (row.getKind() == RowKind.UPDATE_BEFORE || row.getKind() == RowKind.DELETE) {
+        return;
+      }
+      boolean named = row.getFieldNames(false) != null;
+      ObjectNode record = JSON.createObjectNode();
+      for (String field : fields) {
+        Object value = named ? row.getField(field) : row.getField(shape.indexOf(field));
+        if (value != null) {
+          record.put(field, value.toString());
+        }
+      }
+      out.collect(JSON.writeValueAsString(record));
     }
   }
 

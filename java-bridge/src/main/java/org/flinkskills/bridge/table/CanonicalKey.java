@@ -1,7 +1,12 @@
 package org.flinkskills.bridge.table;
 
 import java.util.Arrays;
+import java.util.Iterator;
+import java.util.StringJoiner;
+import java.util.TreeMap;
+import java.util.function.Function;
 import java.util.stream.Collectors;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 
 /**
  * Canonical string of a key: its JSON, as Python's {@code json.dumps(key, ensure_ascii=False,
@@ -29,6 +34,35 @@ public final class CanonicalKey {
         String.format(
             "A key of type %s cannot be evaluated without Python. Pass the key as a function.",
             value.getClass().getName()));
+  }
+
+  /**
+   * Return the string of a key that is JSON, whatever its spaces and the order of its names are.
+   */
+  public static String ofJson(JsonNode key) {
+    if (key.isTextual()) {
+      return quote(key.textValue());
+    }
+    if (key.isArray()) {
+      return joined(key.elements(), CanonicalKey::ofJson, "[", "]");
+    }
+    if (key.isObject()) {
+      TreeMap<String, JsonNode> sorted = new TreeMap<>();
+      key.fields().forEachRemaining(field -> sorted.put(field.getKey(), field.getValue()));
+      return joined(
+          sorted.entrySet().iterator(),
+          field -> quote(field.getKey()) + ":" + ofJson(field.getValue()),
+          "{",
+          "}");
+    }
+    return key.asText();
+  }
+
+  private static <T> String joined(
+      Iterator<T> parts, Function<T, String> text, String start, String end) {
+    StringJoiner joiner = new StringJoiner(",", start, end);
+    parts.forEachRemaining(part -> joiner.add(text.apply(part)));
+    return joiner.toString();
   }
 
   /** Return the string of a key that is a tuple of values. */

@@ -3,6 +3,6 @@
  *
  * <p>The Python side is {@code flink_skills.agents.rows.column_types}; both must change together.
  *
- * <p>Used by: {@code streams}.
+ * <p>Used by: {@code turns}, {@code streams}.
  */
 package org.flinkskills.bridge.table;

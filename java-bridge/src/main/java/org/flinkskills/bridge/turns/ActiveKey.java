@@ -8,6 +8,10 @@ import java.util.Set;
 /** A key with unfinished events, or about to have one, and its counters in the state. */
 final class ActiveKey {
   static final long NO_OWNER = -1;
+  static final long NOTHING = -1;
+
+  /** The number of the turn that erases the key. It has no event. */
+  static final long FORGET = -1;
 
   final String name;
   long turnsDone;
@@ -44,6 +48,9 @@ final class ActiveKey {
   /** The number of the event whose turn runs next because the journal has its steps. */
   long owner = NO_OWNER;
 
+  /** The key is erased before its next turn, up to this event; {@link #NOTHING} if it is not. */
+  long forgetBefore = NOTHING;
+
   /** The turn of the head waits, and the events behind it wait for it. */
   boolean blocked;
 
@@ -69,8 +76,20 @@ final class ActiveKey {
     this.countersWrittenAt = now;
   }
 
+  /** Leave the entries of the key in memory that are erased in the state. */
+  void leaveForgotten() {
+    resumed.clear();
+    owner = NO_OWNER;
+    blocked = false;
+    hasWaits = false;
+    forgetBefore = NOTHING;
+  }
+
   /** Return the number of the event whose turn starts next. */
   long next() {
+    if (forgetBefore != NOTHING) {
+      return FORGET;
+    }
     long number = head;
     if (owner != NO_OWNER) {
       number = owner;
@@ -98,6 +117,6 @@ final class ActiveKey {
   }
 
   private boolean canRun() {
-    return owner != NO_OWNER || !resumed.isEmpty() || !epochs.isEmpty();
+    return owner != NO_OWNER || !resumed.isEmpty() || !epochs.isEmpty() || forgetBefore != NOTHING;
   }
 }

@@ -40,6 +40,12 @@ public final class KeyedSession {
     }
   }
 
+  /** Erase the session of a key. */
+  void erase(String name) {
+    sent.remove(name);
+    chunks.clear();
+  }
+
   /** Remember which session the worker of a process has. */
   void remember(ActiveKey key, int epoch) {
     if (key.sessionVersion > 0) {

@@ -46,6 +46,9 @@ import org.flinkskills.bridge.waits.KeyedWaits;
 public final class KeyedTurns {
   public static final String PENDING = "pending";
 
+  /** The entry of {@code pending} for a key to erase: the number of the first event that stays. */
+  private static final Long FORGET = ActiveKey.FORGET;
+
   /** The time to live of counters of keys without a session, if sessions have none. */
   private static final long IDLE_MS = Duration.ofDays(30).toMillis();
 
@@ -119,6 +122,10 @@ public final class KeyedTurns {
       key = start(name, countersFromPending(waits));
     }
     key.hasJournal = true;
+    byte[] forget = pending.get(FORGET);
+    if (forget != null) {
+      key.forgetBefore = TurnState.decodeForget(forget);
+    }
     return key;
   }
 
@@ -149,6 +156,7 @@ public final class KeyedTurns {
   private TurnState.Counters countersFromPending(KeyedWaits waits) throws Exception {
     List<Long> numbers = new ArrayList<>();
     pending.keys().forEach(numbers::add);
+    numbers.remove(FORGET);
     if (numbers.isEmpty()) {
       return TurnState.Counters.NONE;
     }
@@ -249,7 +257,9 @@ public final class KeyedTurns {
   public List<byte[]> unfinished() throws Exception {
     TreeMap<Long, byte[]> byNumber = new TreeMap<>();
     for (Map.Entry<Long, byte[]> entry : pending.entries()) {
-      byNumber.put(entry.getKey(), entry.getValue());
+      if (!FORGET.equals(entry.getKey())) {
+        byNumber.put(entry.getKey(), entry.getValue());
+      }
     }
     return new ArrayList<>(byNumber.values());
   }
@@ -293,6 +303,36 @@ public final class KeyedTurns {
     }
     writeCounters(key);
     session.remember(key, epoch);
+  }
+
+  /** Write that the key is to be erased before its next turn. */
+  void putForget(ActiveKey key) throws Exception {
+    pending.put(FORGET, TurnState.encodeForget(key.forgetBefore));
+  }
+
+  /** Erase the session, the journal, and the events up to {@code key.forgetBefore}. */
+  void erase(ActiveKey key) throws Exception {
+    List<Long> numbers = new ArrayList<>();
+    pending.keys().forEach(numbers::add);
+    for (Long number : numbers) {
+      if (number < key.forgetBefore) {
+        pending.remove(number);
+      }
+    }
+    journal.clear();
+    key.hasJournal = false;
+    session.erase(key.name);
+    turns.clear();
+    idle.clear();
+    key.first = null;
+    key.moves = key.hasSession = false;
+    key.sessionVersion = 0;
+    if (key.forgetBefore >= key.tail) {
+      key.turnsDone = key.head = key.tail = 0;
+      return;
+    }
+    key.turnsDone = key.head = key.forgetBefore;
+    writeCounters(key);
   }
 
   private void clearJournal(ActiveKey key) {

@@ -35,6 +35,7 @@ public final class TurnCounts {
   private static final int MAX_KINDS = 50;
 
   private static final String OTHER_KINDS = "others";
+  private static final String FIRST = "first failure";
   private static final int MAX_KIND_LENGTH = 100;
   private static final int MAX_KEY_LENGTH = 200;
   private static final int MAX_MESSAGE_LENGTH = 500;
@@ -96,6 +97,17 @@ public final class TurnCounts {
     }
   }
 
+  /** Erase the message of a failure of a key. */
+  void forget(String key) {
+    if (first.contains("(key " + shortened(key, MAX_KEY_LENGTH) + ", turn ")) {
+      first = "";
+      Accumulator<?, ?> messages = context.getAccumulator(prefix + FIRST);
+      if (messages != null) {
+        messages.resetLocal();
+      }
+    }
+  }
+
   /** Write the numbers to the operator's state. */
   public void snapshot() throws Exception {
     ObjectNode stored = JSON.createObjectNode().put("job", jobId).put("turns", turns);
@@ -143,7 +155,7 @@ public final class TurnCounts {
 
   private void setFirst(String message) {
     first = message;
-    String name = prefix + "first failure";
+    String name = prefix + FIRST;
     Accumulator<String, ArrayList<String>> messages = context.getAccumulator(name);
     if (messages == null) {
       messages = new ListAccumulator<>();

@@ -36,13 +36,15 @@ final class TurnFrame {
       TurnState.Event event,
       List<byte[]> session,
       List<byte[]> journal,
-      Resumed resumed) {
+      Resumed resumed,
+      byte[] refusal) {
     List<byte[]> chunks = session == null ? List.of() : session;
     return 1L
         + Frames.TURN_HEAD_BYTES
         + event.size()
         + Frames.sizeOf(turn.key.name, chunks, journal)
-        + resumed.size();
+        + resumed.size()
+        + (refusal == null ? 0 : Frames.LENGTH_BYTES + refusal.length);
   }
 
   /**
@@ -50,6 +52,7 @@ final class TurnFrame {
    *
    * @param session the chunks of the session; null if the worker has it
    * @param resumed answers, and the session at the start of the turn
+   * @param refusal the reason why the event is refused, in UTF-8; null if it is not
    */
   static byte[] of(
       PoolConnection connection,
@@ -57,16 +60,19 @@ final class TurnFrame {
       TurnState.Event event,
       List<byte[]> session,
       List<byte[]> journal,
-      Resumed resumed) {
+      Resumed resumed,
+      byte[] refusal) {
     ActiveKey key = turn.key;
     int flags =
         (event.hasTimestamp() ? Frames.TURN_HAS_TIMESTAMP : 0)
             | (session == null ? 0 : Frames.TURN_HAS_SESSION)
             | (resumed.answers.isEmpty() ? 0 : Frames.TURN_HAS_ANSWERS)
-            | (resumed.base == null ? 0 : Frames.TURN_HAS_BASE);
+            | (resumed.base == null ? 0 : Frames.TURN_HAS_BASE)
+            | (refusal == null ? 0 : Frames.TURN_IS_REFUSED)
+            | (turn.forgets() ? Frames.TURN_FORGETS : 0);
     List<byte[]> chunks = session == null ? List.of() : session;
     FrameWriter frame =
-        new FrameWriter(Frames.TURN, size(turn, event, session, journal, resumed) - 1)
+        new FrameWriter(Frames.TURN, size(turn, event, session, journal, resumed, refusal) - 1)
             .u32(connection.operator())
             .u32(connection.planId())
             .u64(turn.id)
@@ -84,6 +90,9 @@ final class TurnFrame {
     }
     if (resumed.base != null) {
       frame.list(resumed.base);
+    }
+    if (refusal != null) {
+      frame.bytes(refusal);
     }
     return frame.frame();
   }

@@ -1,5 +1,6 @@
 package org.flinkskills.bridge.turns;
 
+import java.io.IOException;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -11,6 +12,7 @@ import org.apache.flink.runtime.state.VoidNamespace;
 import org.apache.flink.util.function.ThrowingRunnable;
 import org.flinkskills.bridge.AgentTurnException;
 import org.flinkskills.bridge.frames.Frame;
+import org.flinkskills.bridge.frames.FrameWriter;
 import org.flinkskills.bridge.frames.Frames;
 import org.flinkskills.bridge.metrics.AgentMetrics;
 import org.flinkskills.bridge.outputs.AgentOutputs;
@@ -45,9 +47,14 @@ public final class TurnRunner {
   private final TurnCounts counts;
   private final TurnWaits waits;
   private final WaitingTurns waiting;
+
+  /** The control of the agent by records; null without a stream of them. */
+  private final AgentControl control;
+
   private final int maxCrashes;
 
   private final TurnResumption resumption;
+  private final KeyErasure erasure;
 
   private final EventTimeGate gate = new EventTimeGate();
 
@@ -57,6 +64,7 @@ public final class TurnRunner {
   /**
    * @param name the name of the operator in logs
    * @param keys sets the current key of {@code state}
+   * @param control paused and refused agents, skills and tools; null without a control stream
    * @param maxCrashes the number of crashes after which a worker does not read a turn
    */
   public TurnRunner(
@@ -70,6 +78,7 @@ public final class TurnRunner {
       TurnCounts counts,
       TurnWaits waits,
       WaitingTurns waiting,
+      AgentControl control,
       int maxCrashes) {
     this.name = name;
     this.keys = keys;
@@ -81,9 +90,23 @@ public final class TurnRunner {
     this.counts = counts;
     this.waits = waits;
     this.waiting = waiting;
+    this.control = control;
     this.maxCrashes = maxCrashes;
     this.resumption =
         new TurnResumption(keys, state, scheduler, connection, waits, waiting, gate, active);
+    this.erasure =
+        new KeyErasure(
+            keys,
+            state,
+            scheduler,
+            connection,
+            outputs,
+            metrics,
+            counts,
+            waits,
+            waiting,
+            gate,
+            active);
   }
 
   /** Return the number of turns that wait. */
@@ -135,7 +158,69 @@ public final class TurnRunner {
     }
     scheduler.add(key, key.epochs.size());
     scheduler.resume(key, key.resumed.size());
+    if (key.forgetBefore != ActiveKey.NOTHING) {
+      scheduler.forget(key);
+    }
     return key;
+  }
+
+  /** Return true if the agent is paused, and events wait for it. */
+  public boolean isPaused() {
+    return control != null && control.isPaused() && scheduler.unfinished() > 0;
+  }
+
+  /** Refuse the events of a paused agent, because no record can resume it. */
+  public void refusePaused() throws Exception {
+    control.refusePaused();
+    scheduler.pause(false);
+    startTurns();
+  }
+
+  /** Apply the restored control records, and send them to the workers that accept turns. */
+  public void restoreControl() throws Exception {
+    if (control != null) {
+      scheduler.pause(control.isPaused());
+      if (control.isForWorkers()) {
+        scheduler.sendToWorkers(controlFrame(List.of()));
+      }
+    }
+  }
+
+  /** Apply a control record. There is no current key. */
+  public void control(String json) throws Exception {
+    ControlRecord record = control.accept(json);
+    if (record == null) {
+      return;
+    }
+    if (!record.keys().isEmpty()) {
+      for (String keyName : control.keys(record)) {
+        erasure.begin(keyName);
+      }
+      startTurns();
+      return;
+    }
+    if (record.isOfAgent() && control.isOperator(record.name())) {
+      scheduler.pause(control.isPaused());
+      startTurns();
+      return;
+    }
+    scheduler.sendToWorkers(controlFrame(List.of()));
+    List<byte[]> checked = control.checked(record);
+    if (!checked.isEmpty()) {
+      scheduler.sendToWorker(controlFrame(checked));
+    }
+  }
+
+  /**
+   * @param checked see {@link AgentControl#checked}; empty if the worker checks nothing
+   */
+  private byte[] controlFrame(List<byte[]> checked) throws IOException {
+    return new FrameWriter(Frames.CONTROL)
+        .u32(connection.operator())
+        .u32(connection.planId())
+        .bytes(control.forWorkers())
+        .list(checked)
+        .frame();
   }
 
   /** Add an event of the current key, and start its turn if that is possible. */
@@ -212,18 +297,27 @@ public final class TurnRunner {
 
   private void start(Turn turn) throws Exception {
     ActiveKey key = turn.key;
+    if (turn.forgets()) {
+      TurnFrame.Resumed nothing = TurnFrame.Resumed.NOTHING;
+      send(
+          turn,
+          TurnFrame.of(connection, turn, TurnState.Event.NONE, null, List.of(), nothing, null));
+      return;
+    }
     TurnState.Event event = event(turn);
     TurnFrame.Resumed resumed = waiting.start(key, turn.number);
-    List<byte[]> session = state.session().toSend(key, turn.epoch);
+    String reason = control == null ? null : control.refusal();
+    byte[] refusal = reason == null ? null : FrameWriter.utf8(reason);
+    List<byte[]> session = refusal == null ? state.session().toSend(key, turn.epoch) : null;
     List<byte[]> journal = state.journal(key);
-    long size = TurnFrame.size(turn, event, session, journal, resumed);
+    long size = TurnFrame.size(turn, event, session, journal, resumed, refusal);
     if (size > Frames.MAX_FRAME_BYTES) {
       connection.cancelStart(turn.slot.worker, turn.epoch);
       endWithoutWorker(
           turn, ErrorRecord.ofSize(connection.plan().json(), key.name, turn.number + 1, size));
       return;
     }
-    send(turn, TurnFrame.of(connection, turn, event, session, journal, resumed));
+    send(turn, TurnFrame.of(connection, turn, event, session, journal, resumed, refusal));
   }
 
   /** Read the event of a turn, and set its current key and its timestamp. */
@@ -238,6 +332,9 @@ public final class TurnRunner {
   public void workerReady(int worker, int epoch) throws Exception {
     if (scheduler.workerReady(worker, epoch)) {
       metrics.workerRestarts.inc();
+    }
+    if (control != null && control.isForWorkers()) {
+      connection.send(worker, epoch, controlFrame(List.of()));
     }
     startTurns();
   }
@@ -262,7 +359,12 @@ public final class TurnRunner {
 
   /** Apply a frame of a turn. A frame of a turn that the worker no longer runs has no effect. */
   public void apply(int worker, int epoch, Frame frame) throws Exception {
-    Turn turn = scheduler.find(frame.u64(), worker, epoch);
+    long id = frame.u64();
+    if (frame.type() == Frames.CONTROLLED) {
+      control.reject(frame.str());
+      return;
+    }
+    Turn turn = scheduler.find(id, worker, epoch);
     if (turn == null) {
       return;
     }
@@ -315,7 +417,8 @@ public final class TurnRunner {
   }
 
   private void end(Turn turn, Frame frame) throws Exception {
-    int status = frame.u8();
+    int flags = frame.u8();
+    int status = flags & ~Frames.END_FORGETS;
     int sessionOp = frame.u8();
     List<byte[]> chunks = frame.list();
     List<Frame.Output> emitted = frame.outputs();
@@ -323,14 +426,26 @@ public final class TurnRunner {
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);
     }
+    if (turn.forgets()) {
+      erasure.end(turn, message);
+      return;
+    }
     // A worker that cannot read the turn has not written the records of its waits.
     boolean isHead = endState(turn, sessionOp, chunks, turn.crashes <= maxCrashes);
     outputs.emit(turn.timestamp, emitted);
     ended(turn, isHead, status == Frames.END_ERROR_RECORD, message);
+    if ((flags & Frames.END_FORGETS) != 0) {
+      erasure.begin(turn.key, turn.number + 1);
+    }
   }
 
   /** End a turn that no worker can end. */
   private void endWithoutWorker(Turn turn, ErrorRecord record) throws Exception {
+    if (turn.forgets()) {
+      keys.setCurrentKey(turn.key.name);
+      erasure.end(turn, "all attempts crashed the worker");
+      return;
+    }
     event(turn);
     LOG.error("{}: {}", name, record.message());
     if (record.failsJob()) {

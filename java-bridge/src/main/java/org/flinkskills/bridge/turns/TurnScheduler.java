@@ -47,6 +47,11 @@ public final class TurnScheduler {
   /** The number of started turns that a worker runs. Other started turns wait for their worker. */
   private int inFlight;
 
+  private boolean paused;
+
+  /** The number of events that may wait although the limit is lower, because of a pause. */
+  private int allowance;
+
   public TurnScheduler(AgentSettings settings) {
     this.settings = settings;
   }
@@ -80,6 +85,20 @@ public final class TurnScheduler {
     return unfinished - started.size();
   }
 
+  /**
+   * Set whether no turn starts.
+   *
+   * <p>While the operator is paused, it accepts all events: otherwise it would read neither the
+   * record that resumes it, nor the barriers of checkpoints. After the pause, the events that wait
+   * already do not stop the inputs.
+   */
+  void pause(boolean pauses) {
+    if (paused && !pauses) {
+      allowance = waiting();
+    }
+    paused = pauses;
+  }
+
   /** Add turns of the key that can run. Return true if one of them can start. */
   boolean add(ActiveKey key, int turns) {
     unfinished += turns;
@@ -99,7 +118,19 @@ public final class TurnScheduler {
     backlog += Math.max(0, key.waited - 1);
   }
 
+  /** Add the turn that erases a key. It is the next one of the key. */
+  void forget(ActiveKey key) {
+    unfinished++;
+    if (key.started == null) {
+      makeReady(key);
+    }
+  }
+
   private boolean makeReady(ActiveKey key) {
+    if (key.started == null && key.forgetBefore != ActiveKey.NOTHING) {
+      WorkerSlot.of(slots, key.name).forgets.addLast(key);
+      return false;
+    }
     if (key.isReady || !key.canStart()) {
       return false;
     }
@@ -121,10 +152,36 @@ public final class TurnScheduler {
    * count: its answer must not stop the inputs.
    */
   public boolean acceptsMore() {
+    if (paused) {
+      return true;
+    }
+    if (allowance > 0) {
+      allowance = Math.min(allowance, waiting());
+    }
     int forCapacity = WorkerSlot.waitingForCapacity(slots);
     int forWorker = ready - forCapacity;
     int behindTheirKey = waiting() - ready - backlog;
-    return forCapacity <= 1 && behindTheirKey + forWorker <= settings.maxPending();
+    int limit = Math.max(settings.maxPending(), allowance);
+    return forCapacity <= 1 && behindTheirKey + forWorker <= limit;
+  }
+
+  /** Send a frame to all workers that accept turns. */
+  void sendToWorkers(byte[] frame) {
+    for (WorkerSlot slot : slots) {
+      if (slot.epoch != 0) {
+        connection.send(slot.worker, slot.epoch, frame);
+      }
+    }
+  }
+
+  /** Send a frame to one of the workers that accept turns, if there is any. */
+  void sendToWorker(byte[] frame) {
+    for (WorkerSlot slot : slots) {
+      if (slot.epoch != 0) {
+        connection.send(slot.worker, slot.epoch, frame);
+        return;
+      }
+    }
   }
 
   /** Return a turn that the worker runs in that epoch, or null. */
@@ -142,13 +199,31 @@ public final class TurnScheduler {
     nextSlot = (nextSlot + 1) % slots.length;
     for (int i = 0; i < slots.length; i++) {
       WorkerSlot slot = slots[(nextSlot + i) % slots.length];
-      boolean accepts = slot.epoch != 0 && startTurns(slot, start);
+      boolean accepts =
+          slot.epoch != 0 && startForgets(slot, start) && !paused && startTurns(slot, start);
       slot.setAvailable(accepts);
       if (accepts && !slot.suspects.isEmpty() && !slot.exclusiveRequested) {
         slot.exclusiveRequested = true;
         connection.requestExclusive(slot.worker, slot.epoch);
       }
     }
+  }
+
+  /** Start the turns that erase keys. Return false if the worker does not accept turns. */
+  private boolean startForgets(WorkerSlot slot, ThrowingConsumer<Turn, Exception> start)
+      throws Exception {
+    while (!slot.forgets.isEmpty() && inFlight < settings.maxInFlight()) {
+      ActiveKey key = slot.forgets.peekFirst();
+      boolean isDue = key.started == null && key.forgetBefore != ActiveKey.NOTHING;
+      if (isDue && !connection.tryStart(slot.worker, slot.epoch)) {
+        return false;
+      }
+      slot.forgets.removeFirst();
+      if (isDue) {
+        startNext(key, slot, start);
+      }
+    }
+    return true;
   }
 
   /** Start turns on one worker. Return false if the worker does not accept turns. */
@@ -161,18 +236,28 @@ public final class TurnScheduler {
       start(slot.again.removeFirst(), start);
     }
     while (!slot.ready.isEmpty() && inFlight < settings.maxInFlight()) {
-      if (!connection.tryStart(slot.worker, slot.epoch)) {
+      ActiveKey key = slot.ready.peekFirst();
+      // A key that is erased leaves the queue when its turn has started or its events are erased.
+      boolean isDue = key.canStart();
+      if (isDue && !connection.tryStart(slot.worker, slot.epoch)) {
         return false;
       }
-      ActiveKey key = slot.ready.removeFirst();
+      slot.ready.removeFirst();
       key.isReady = false;
       ready--;
-      Turn turn = new Turn(nextTurn++, key, slot);
-      key.started = turn;
-      started.put(turn.id, turn);
-      start(turn, start);
+      if (isDue) {
+        startNext(key, slot, start);
+      }
     }
     return true;
+  }
+
+  private void startNext(ActiveKey key, WorkerSlot slot, ThrowingConsumer<Turn, Exception> start)
+      throws Exception {
+    Turn turn = new Turn(nextTurn++, key, slot);
+    key.started = turn;
+    started.put(turn.id, turn);
+    start(turn, start);
   }
 
   private void start(Turn turn, ThrowingConsumer<Turn, Exception> start) throws Exception {

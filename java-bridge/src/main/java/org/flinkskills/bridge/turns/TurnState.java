@@ -44,6 +44,8 @@ public final class TurnState {
    * then the event as it arrived.
    */
   public record Event(boolean hasTimestamp, long timestamp, byte[] encoded) {
+    /** No event. */
+    static final Event NONE = new Event(false, 0, new byte[EVENT_HEADER_BYTES]);
 
     public static byte[] encode(boolean hasTimestamp, long timestamp, byte[] event) {
       return ByteBuffer.allocate(EVENT_HEADER_BYTES + event.length)
@@ -67,6 +69,15 @@ public final class TurnState {
     void writeTo(FrameWriter frame) {
       frame.bytes(encoded, EVENT_HEADER_BYTES);
     }
+  }
+
+  /** Encode the number of the first event that stays when a key is erased. */
+  static byte[] encodeForget(long before) {
+    return ByteBuffer.allocate(1 + 8).put(VERSION).putLong(before).array();
+  }
+
+  static long decodeForget(byte[] bytes) {
+    return open("pending", bytes, 1 + 8).getLong();
   }
 
   private static ByteBuffer open(String state, byte[] bytes, int leastBytes) {

@@ -1,5 +1,6 @@
 package org.flinkskills.bridge.turns;
 
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentSkipListMap;
@@ -184,6 +185,15 @@ public final class WaitingTurns {
   boolean isWaiting(long number) throws Exception {
     WaitState.WaitingTurn turn = waits.turn(number);
     return turn != null && !turn.running();
+  }
+
+  /** Remove turns that are erased. */
+  void forget(Collection<WaitState.WaitingTurn> erased) {
+    for (WaitState.WaitingTurn turn : erased) {
+      if (!turn.running()) {
+        remove(turn.since());
+      }
+    }
   }
 
   private void add(long time) {

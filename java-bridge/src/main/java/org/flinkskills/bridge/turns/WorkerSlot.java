@@ -19,6 +19,9 @@ final class WorkerSlot {
   /** Keys whose next turn can start. */
   final Deque<ActiveKey> ready = new ArrayDeque<>();
 
+  /** Keys to erase. Neither a pause nor their events delay them. */
+  final Deque<ActiveKey> forgets = new ArrayDeque<>();
+
   /** Turns that must be sent again after a crash. */
   final Deque<Turn> again = new ArrayDeque<>();
 
@@ -111,6 +114,11 @@ final class WorkerSlot {
 
     /** The number of turns of the operator that ran during the last crash. */
     int lostTogether;
+
+    /** Return true if the turn erases its key, and has no event. */
+    boolean forgets() {
+      return number == ActiveKey.FORGET;
+    }
 
     Turn(long id, ActiveKey key, WorkerSlot slot) {
       this.id = id;

@@ -313,6 +313,11 @@ public final class KeyedWaits {
     }
   }
 
+  /** Remove all entries of the key. */
+  void clear() {
+    waits.clear();
+  }
+
   /** Return the key's turns that have waited and have not ended. This reads all entries. */
   public TreeMap<Long, WaitState.WaitingTurn> turns() throws Exception {
     return read().turns();

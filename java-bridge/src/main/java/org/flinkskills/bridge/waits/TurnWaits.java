@@ -1,6 +1,7 @@
 package org.flinkskills.bridge.waits;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.function.LongSupplier;
@@ -177,6 +178,27 @@ public final class TurnWaits {
       }
     }
     state.removeTurn(turn);
+  }
+
+  /**
+   * Erase the waits and the early answers of the current key. The records of open waits end. Return
+   * the turns that have waited.
+   */
+  public Collection<WaitState.WaitingTurn> forget(String key) throws Exception {
+    if (!state.exist()) {
+      return List.of();
+    }
+    KeyedWaits.Entries found = state.read();
+    for (Map.Entry<String, WaitState.Wait> entry : found.waits().entrySet()) {
+      WaitState.Wait wait = entry.getValue();
+      timers.delete(entry.getKey(), wait);
+      if (wait.isOpen() && !wait.isSleep()) {
+        outputs.emit(
+            null, WaitRecord.outputs(planJson, key, entry.getKey(), wait, clock.getAsLong()));
+      }
+    }
+    state.clear();
+    return found.turns().values();
   }
 
   private void rejectAll(String key, String id, WaitState.Wait wait, String reason)

@@ -62,6 +62,7 @@ public final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, b
     private String plan = PLAN;
     private String secrets = "{}";
     private boolean events;
+    private boolean controlled;
     private int maxInFlight = 100;
     private int maxPending = 1000;
     private int workers = 1;
@@ -105,6 +106,12 @@ public final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, b
 
     public Builder events() {
       events = true;
+      return this;
+    }
+
+    /** Accept control records. */
+    public Builder controlled() {
+      controlled = true;
       return this;
     }
 
@@ -236,6 +243,9 @@ public final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, b
           launchers == null
               ? new AgentOperatorFactory(agentPlan, settings, null)
               : new AgentOperatorFactory(agentPlan, settings, null, launchers);
+      if (controlled) {
+        factory.enableControl();
+      }
       MockEnvironmentBuilder environment =
           new MockEnvironmentBuilder()
               .setJobID(jobId)
@@ -308,6 +318,11 @@ public final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, b
   public void sendAnswer(String key, String wait, String answer) throws Exception {
     Row row = Row.of(key, answer.getBytes(StandardCharsets.UTF_8), FakeWorkers.id(wait));
     processElement(new StreamRecord<>(row));
+  }
+
+  /** Send a control record. */
+  public void control(String json) throws Exception {
+    ((AgentOperator) getOperator()).acceptControl(json.replace('\'', '"'));
   }
 
   private static Row row(String key, String event) {

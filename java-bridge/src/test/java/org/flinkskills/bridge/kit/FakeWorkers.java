@@ -78,7 +78,8 @@ public final class FakeWorkers implements WorkerLauncher {
       List<String> session,
       List<String> journal,
       List<String> answers,
-      List<String> base) {
+      List<String> base,
+      String refusal) {
     public boolean hasSession() {
       return (flags & Frames.TURN_HAS_SESSION) != 0;
     }
@@ -154,6 +155,7 @@ public final class FakeWorkers implements WorkerLauncher {
     public final BlockingQueue<ReceivedAnswer> receivedAnswers = new LinkedBlockingQueue<>();
     public final BlockingQueue<Session> sessions = new LinkedBlockingQueue<>();
     public final List<Integer> cancelled = new CopyOnWriteArrayList<>();
+    public final BlockingQueue<String> controls = new LinkedBlockingQueue<>();
 
     /** Answers no PING, like a stopped process. */
     public volatile boolean silent;
@@ -294,7 +296,6 @@ public final class FakeWorkers implements WorkerLauncher {
       return frame;
     }
 
-    /** Outputs of the step. */
     public void output(Turn turn, String... outputs) {
       FrameWriter frame = new FrameWriter(Frames.OUTPUTS).u32(turn.operator).u64(turn.id);
       answer(outputs(frame, outputs));
@@ -442,6 +443,11 @@ public final class FakeWorkers implements WorkerLauncher {
           }
         }
         case Frames.CANCEL -> cancelled.add(frame.u32());
+        case Frames.CONTROL -> {
+          frame.u64();
+          controls.add(frame.str());
+          controls.addAll(texts(frame.list()));
+        }
         default -> throw new IOException("unexpected frame " + frame.type());
       }
     }
@@ -466,7 +472,8 @@ public final class FakeWorkers implements WorkerLauncher {
         texts(frame.list()),
         texts(frame.list()),
         (flags & Frames.TURN_HAS_ANSWERS) == 0 ? List.of() : answers(frame),
-        (flags & Frames.TURN_HAS_BASE) == 0 ? null : texts(frame.list()));
+        (flags & Frames.TURN_HAS_BASE) == 0 ? null : texts(frame.list()),
+        (flags & Frames.TURN_IS_REFUSED) == 0 ? null : frame.str());
   }
 
   private static List<String> answers(Frame frame) throws IOException {

@@ -1,5 +1,6 @@
 package org.flinkskills.bridge.operator;
 
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.streaming.api.operators.BoundedMultiInput;
@@ -15,39 +16,49 @@ import org.flinkskills.bridge.plan.AgentPlan;
 import org.flinkskills.bridge.plan.AgentSettings;
 
 /**
- * Agent operator with a second input, whose rows are answers.
+ * Agent operator with inputs of answers and of control records, after that of events.
  *
- * <p>Watermarks of the answers have no effect, because answers have no event time. Flink's operator
- * with two inputs combines the watermark status of both before the operator receives it. This
- * operator therefore defines the handling of each input itself.
+ * <p>Watermarks of answers and control records have no effect, because these have no event time.
+ * Flink's operator with two inputs combines the watermark status of both before the operator
+ * receives it. This operator therefore defines the handling of each input itself.
  */
-final class AnsweredAgentOperator extends AbstractAgentOperator
+@SuppressWarnings("rawtypes")
+final class MultipleInputAgentOperator extends AbstractAgentOperator
     implements MultipleInputStreamOperator<byte[]>, BoundedMultiInput {
   private static final long serialVersionUID = 1L;
-  private static final int INPUTS = 2;
+
+  private final transient List<Input> inputs;
 
   /** The number of inputs that have ended. */
   private transient int ended;
 
-  AnsweredAgentOperator(
+  MultipleInputAgentOperator(
       StreamOperatorParameters<byte[]> parameters,
       AgentPlan plan,
       AgentSettings settings,
       Configuration pythonConfig,
-      AgentOperatorFactory.LauncherProvider launchers) {
-    super(parameters, plan, settings, pythonConfig, launchers);
+      AgentOperatorFactory.LauncherProvider launchers,
+      boolean hasAnswers,
+      boolean hasControl) {
+    super(parameters, plan, settings, pythonConfig, launchers, hasControl);
+    inputs = new ArrayList<>(List.of(new Events()));
+    if (hasAnswers) {
+      inputs.add(new Answers());
+    }
+    if (hasControl) {
+      inputs.add(new ControlRecords());
+    }
   }
 
   @Override
-  @SuppressWarnings("rawtypes")
   public List<Input> getInputs() {
-    return List.of(new Events(), new Answers());
+    return inputs;
   }
 
   @Override
   public void endInput(int inputId) throws Exception {
     ended++;
-    if (ended == INPUTS) {
+    if (ended == inputs.size()) {
       endInputs();
     }
   }
@@ -80,13 +91,8 @@ final class AnsweredAgentOperator extends AbstractAgentOperator
     }
   }
 
-  /** The input of answers. */
-  private final class Answers implements Input<Row> {
-    @Override
-    public void processElement(StreamRecord<Row> element) throws Exception {
-      acceptAnswer(element.getValue());
-    }
-
+  /** An input without event time. */
+  private abstract class Untimed<T> implements Input<T> {
     @Override
     public void processWatermark(Watermark mark) {}
 
@@ -97,10 +103,31 @@ final class AnsweredAgentOperator extends AbstractAgentOperator
     public void processLatencyMarker(LatencyMarker marker) {
       reportOrForwardLatencyMarker(marker);
     }
+  }
+
+  /** The input of answers. */
+  private final class Answers extends Untimed<Row> {
+    @Override
+    public void processElement(StreamRecord<Row> element) throws Exception {
+      acceptAnswer(element.getValue());
+    }
 
     @Override
     public void setKeyContextElement(StreamRecord<Row> element) throws Exception {
       setKeyContextElement2(element);
+    }
+  }
+
+  /** The input of control records, which all subtasks receive. */
+  private final class ControlRecords extends Untimed<String> {
+    @Override
+    public void processElement(StreamRecord<String> element) throws Exception {
+      acceptControl(element.getValue());
+    }
+
+    @Override
+    public void setKeyContextElement(StreamRecord<String> element) {
+      // A record belongs to no key.
     }
   }
 }
