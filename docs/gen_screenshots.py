@@ -292,7 +292,7 @@ def top(folder: Path) -> None:
 
 
 def record(words: Sequence[str], keys: Sequence[tuple[str, str]], folder: Path, columns: int = 118) -> str:
-    """Return what a command writes to a terminal. ``keys`` are pairs of expected output and typed text."""
+    """Return the text of a command on a terminal. ``keys`` are pairs of expected output and typed text."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
     settings = {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "COLUMNS": str(columns)}
@@ -313,7 +313,22 @@ def record(words: Sequence[str], keys: Sequence[tuple[str, str]], folder: Path, 
     if command.wait(30):
         raise SystemExit(f"{' '.join(words)} failed:\n{written}")
     os.close(ours)
-    return re.sub(r"\x1b\[\?\d+[hl]|\r", "", written)
+    return _without_erased_lines(re.sub(r"\x1b\[\?\d+[hl]|\r", "", written))
+
+
+def _without_erased_lines(written: str) -> str:
+    """Return the text that a terminal shows at the end: without a status that was erased."""
+    lines = [""]
+    for part in re.split(r"(\n|\x1b\[1A|\x1b\[2K)", written):
+        if part == "\n":
+            lines.append("")
+        elif part == "\x1b[1A":
+            lines.pop()
+        elif part == "\x1b[2K":
+            lines[-1] = ""
+        else:
+            lines[-1] += part
+    return "\n".join(lines)
 
 
 def write_recording(name: str, text: str, title: str, columns: int = 118) -> None:
