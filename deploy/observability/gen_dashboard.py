@@ -178,6 +178,20 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     "ms",
                     (quantile("stepLatency", "step", q="0.95", by="step"), "{{step}}"),
                 ),
+                graph(
+                    "Control records",
+                    "short",
+                    (f"sum by (operator_name) (increase({series('controlRecords')}[$__rate_interval]))", operator),
+                    (
+                        f"sum by (operator_name) (increase({series('unusedControlRecords')}[$__rate_interval]))",
+                        f"unused, {operator}",
+                    ),
+                    (
+                        f"sum by (operator_name) (increase({series('forgotten')}[$__rate_interval]))",
+                        f"erased keys, {operator}",
+                    ),
+                    text="Pauses, refusals and erasures. An unused record has an error record with the reason.",
+                ),
             ],
         ),
         (
