@@ -58,6 +58,25 @@ def catalog(request: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": seconds, "us_per_skill": seconds / len(skills) * 1e6, "resident_mb": resident / 2**20}
 
 
+def served(request: dict[str, Any]) -> dict[str, Any]:
+    """Seconds from a source behind a server to the catalog: with an empty store, and later with the pins of a plan."""
+    options = {**OPTIONS, "skills.source.allow-http": True, "skills.source.allow-private": True}
+    config = SkillConfig({**options, "skills.source.timeout": "120 s"})
+    for url in (request["warm"], request["url"]):
+        first = AgentSkillManager(urls=[url], config=config, store_dir=request["store"])
+        seconds = _loaded(first)
+    if len(first.load_skills()) != request["skills"]:
+        raise SystemExit(f"{len(first.load_skills())} skills: {first.failures or first.diagnostics[:3]}")
+    later = AgentSkillManager.from_scopes(first.pinned_scopes(), config=config, store_dir=request["store"])
+    return {"first_s": seconds, "later_s": _loaded(later)}
+
+
+def _loaded(manager: AgentSkillManager) -> float:
+    began = time.perf_counter()
+    manager.load_skills()
+    return time.perf_counter() - began
+
+
 def parse(request: dict[str, Any]) -> dict[str, Any]:
     """µs for one front matter: text to values."""
     limits = Limits()
@@ -257,7 +276,7 @@ def _warm_up(folder: Path, *, archive: bool) -> None:
     corpus.make_writable(folder)
 
 
-JOBS = {"catalog": catalog, "parse": parse, "entry": entry, "load": load, "menu": menu}
+JOBS = {"catalog": catalog, "served": served, "parse": parse, "entry": entry, "load": load, "menu": menu}
 
 if __name__ == "__main__":
     print("RESULT " + json.dumps(JOBS[sys.argv[1]](json.loads(sys.argv[2]))))

@@ -6,12 +6,16 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from benchmarks import corpus, peers, report
+from tests.sources.publishers import KINDS
+from tests.tools.mcp.skills_site import Site
 
 JOBS = "benchmarks.skill_jobs"
 SIZES = (1_000, 10_000)
@@ -27,8 +31,9 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
         print(f"peers are not installed: {problem}", file=sys.stderr)
     sizes = tuple(size // 100 for size in SIZES) if quick else SIZES
     with tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
+        servers = ExitStack()
         try:
-            setup = _Setup(Path(folder), sizes, quick)
+            setup = _Setup(Path(folder), sizes, quick, servers)
             chosen = {name: m for name, m in setup.measurements().items() if only in name}
             runs: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
             for number in range(repeat):
@@ -36,6 +41,7 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
                     print(f"round {number + 1}: {name}", file=sys.stderr)
                     runs[name].append(report.run_job(JOBS, *make()))
         finally:
+            servers.close()
             corpus.make_writable(Path(folder))
     results = {name: report.medians(of, 3) for name, of in runs.items()}
     print(tables(results))
@@ -52,13 +58,15 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
 class _Setup:
     """The generated skills, and what is asked of each measurement."""
 
-    def __init__(self, folder: Path, sizes: tuple[int, ...], quick: bool) -> None:
+    def __init__(self, folder: Path, sizes: tuple[int, ...], quick: bool, servers: ExitStack) -> None:
         self._folder = folder
+        self._servers = servers
         self._sizes = sizes
         self._stores = 0
         for size in sizes:
             corpus.write_skills(folder / f"{size}", size)
             corpus.pack(folder / f"{size}", folder / f"{size}.zip")
+        corpus.write_skills(folder / "one", 1)
         corpus.write_large_skill(folder / "large", size=1_000 if quick else 100_000)
         corpus.pack(folder / "large", folder / "large.zip")
         for archive, count in [*((f"{size}.zip", size) for size in sizes), ("large.zip", 2)]:
@@ -76,6 +84,8 @@ class _Setup:
                 found[f"catalog of {size:,} {how}"] = self._catalog(request)
                 if how != "from an archive, empty store":
                     found[f"catalog of {size:,} {how}, traced"] = self._catalog({**request, "memory": "traced"})
+        for kind in ("git", "oci", "mcp"):
+            found[f"served {self._sizes[0]:,} from {kind}"] = self._served(kind)
         first = f"{self._sizes[0]}"
         found["parse a front matter"] = lambda: ("parse", self._request(first))
         found["file to catalog entry"] = lambda: ("entry", self._request(first))
@@ -90,6 +100,23 @@ class _Setup:
         )
         found[f"menu of {self._sizes[0]:,}"] = lambda: ("menu", self._request(first))
         return found
+
+    def _served(self, kind: str) -> Measurement:
+        """Publish skills behind a server of this process."""
+        urls = []
+        for skills in ("one", f"{self._sizes[0]}"):
+            place = self._folder / f"{kind}-{skills}"
+            place.mkdir()
+            if kind == "mcp":
+                site = Site(self._folder / skills, place)
+                self._servers.callback(site.close)
+                site.server.entries = cache(site.server.entries)  # type: ignore[method-assign]
+                urls.append(f"{site.url}#label={skills}-skills")
+            else:
+                publish = self._servers.enter_context(contextmanager(KINDS[kind])(place))
+                urls.append(publish(self._folder / skills))
+        request = {"warm": urls[0], "url": urls[1], "skills": self._sizes[0]}
+        return lambda: ("served", self._request("", store="", **request))
 
     def _catalog(self, request: dict[str, Any]) -> Measurement:
         return lambda: ("catalog", self._request(**{"memory": "", **request}))
@@ -113,6 +140,14 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
     if rows:
         head = "| catalog | seconds | µs per skill | resident, MB | traced, MB | traced peak, MB |"
         parts.append("\n".join([head, "|---|---|---|---|---|---|", *rows]))
+    rows = [
+        f"| {name.removeprefix('served ')} | {of['first_s']:.2f} | {of['later_s']:.3f} |"
+        for name, of in results.items()
+        if name.startswith("served")
+    ]
+    if rows:
+        head = "| skills behind a local server | empty store, seconds | later, seconds |"
+        parts.append("\n".join([head, "|---|---|---|", *rows]))
     for name in ("parse a front matter", "file to catalog entry"):
         if name in results:
             head = f"| {name} | µs | ratio to flink_skills |"

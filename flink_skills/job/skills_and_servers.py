@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.execution.workspace.job_workspaces import scratch_workspaces
-from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
+from flink_skills.manager import AgentSkillManager, SkillLock, SkillScope, SkillView
 from flink_skills.manager.skill_checks import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic, Limits
@@ -61,14 +62,17 @@ class VisibleSkills:
 def visible_skills(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> VisibleSkills:
     """Load the skills of a plan on this host. Without ``remote``, only those of paths and jars.
 
-    Raises :class:`SourceError` for a source that cannot be read from here, and :class:`UnknownNameError` for a name in
-    ``skill_names`` that no source has, if all sources were read.
+    Raises :class:`SourceError` for a source that cannot be read from here, :class:`SkillLockError` for skills that
+    differ from ``skills.lock``, and :class:`UnknownNameError` for a name in ``skill_names`` that no source has, if all
+    were read.
     """
     left = () if remote else tuple(url.shown for scope in plan.scopes for url in scope.urls)
     scopes = plan.scopes if remote else tuple(replace(scope, urls=()) for scope in plan.scopes)
     with _manager(plan, scopes, graph) as manager:
-        manager.load_skills()
+        skills, lock = manager.load_skills(), SkillConfig(plan.options).get(SkillOptions.LOCK)
         manager.check_sources()
+        if lock and os.access(lock, os.R_OK):  # a missing file is reported with the host
+            SkillLock.read(lock).check(skills, complete=not left)
         views = {}
         for model in plan.models:
             try:

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -27,7 +27,7 @@ from flink_skills.manager.skill_checks import (
     unavailable_skills,
     unsupported,
 )
-from flink_skills.manager.source_loading import Entry, LoadedSource, LoadedTree, declared_sources, read_sources
+from flink_skills.manager.source_loading import Entry, LoadedSource, LoadedTree, declared_sources, read_sources, watch
 from flink_skills.manager.view import AuditHook, SkillView, log_event
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt
@@ -233,6 +233,10 @@ class AgentSkillManager(Resource):
                     self._install(found, unavailable)
                     self._generation += changes is not None
             return changes
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed``, in any thread, when a source reports other content. Return a function that ends this."""
+        return watch(declared_sources(self._scopes), self._context, changed)
 
     @property
     def generation(self) -> int:

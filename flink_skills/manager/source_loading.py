@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -212,11 +212,20 @@ def read_sources(
             if _is_new(real, tree, done):
                 trees.append(_read_tree(tree, real, context, strict, old.at(real, tree.format) if old else None))
         report = Report(sources[position].origin, strict=strict)
-        if not any(tree.entries for tree in trees) and (trees or not found):
+        is_empty = not any(tree.entries or tree.servers(context) for tree in trees)
+        if is_empty and (trees or not found):
             message = f"there is no skill in {sources[position].origin}"
             report.add("D04", message, fix="a skill is a folder with a SKILL.md")
         loaded.append(LoadedSource(one, tuple(trees), diagnostics=tuple(report.diagnostics)))
     return loaded
+
+
+def watch(declared: Sequence[Declared], context: SourceContext, changed: Callable[[], None]) -> Callable[[], None]:
+    """Call ``changed``, in any thread, when a source reports other content. Return a function that ends this."""
+    ends = ExitStack()
+    for one in declared:
+        ends.callback(one.open(context).watch(changed))
+    return ends.close
 
 
 def _check_labels(sources: Sequence[SkillSource]) -> None:

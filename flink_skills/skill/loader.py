@@ -14,7 +14,7 @@ from flink_skills.skill.agent_skill import AgentSkill
 from flink_skills.skill.diagnostic import CODES, Diagnostic, Report
 from flink_skills.skill.file_rules import inside, is_generated, link_problem, open_inside, skill_file_in
 from flink_skills.skill.frontmatter import starts_with_front_matter
-from flink_skills.skill.plugins import MANIFEST, Plugin, is_plugin, plugins_in
+from flink_skills.skill.plugins import MANIFEST, Plugin, is_plugin, plugins_in, report_unselected
 from flink_skills.skill.server_files import PluginServer
 from flink_skills.skill.skill_fields import Fields, read_fields
 from flink_skills.skill.skill_limits import Limits
@@ -79,6 +79,7 @@ def find_skills(
             if servers is not None:
                 servers += [server for plugin in plugins for server in plugin.servers]
             yield from _skills_of(plugins, report)
+            report_unselected(folder, plugins, limits, report)
             continue
         if names and (skill_file := skill_file_in(names)):
             count = [0]

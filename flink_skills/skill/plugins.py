@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from flink_skills.errors import near_misses
 from flink_skills.skill.diagnostic import Report
-from flink_skills.skill.file_rules import inside
+from flink_skills.skill.file_rules import inside, is_generated, skill_file_in
 from flink_skills.skill.server_files import (
     SERVER_FILES,
     PluginServer,
@@ -26,6 +27,7 @@ from flink_skills.skill.server_files import (
     standard_servers,
     vendor_servers,
 )
+from flink_skills.skill.skill_limits import Limits
 
 MANIFEST = "plugin.json"
 VENDORS = frozenset({".claude-plugin", ".codex-plugin", ".cursor-plugin"})
@@ -37,7 +39,8 @@ _AUTHOR = ("name", "email", "url")
 # Other parts of plugins, as files and as fields of the manifest.
 _PARTS = (
     *("agents", "commands", "hooks", "hooks.json", "rules", "output-styles", "outputStyles", "monitors", "themes"),
-    *(".lsp.json", ".app.json", "lspServers", "apps"),
+    *(".lsp.json", ".app.json", "lspServers", "apps", "bin", "settings.json", "channels", "dependencies", "userConfig"),
+    "variables",
 )
 #: Files that make a folder a plugin, or list plugins.
 MANIFESTS = (MANIFEST, *(f"{vendor}/{name}" for vendor in sorted(VENDORS) for name in (MANIFEST, _MARKETPLACE)))
@@ -81,7 +84,7 @@ def plugins_in(folder: str, report: Report) -> list[Plugin] | None:
     vendors = [name for name in sorted(VENDORS) if os.path.isdir(os.path.join(folder, name))]
     manifests = [name for name in vendors if os.path.lexists(os.path.join(folder, name, MANIFEST))]
     lists = [name for name in vendors if os.path.lexists(os.path.join(folder, name, _MARKETPLACE))]
-    if os.path.lexists(os.path.join(folder, MANIFEST)):
+    if _is_standard(folder, root, has_vendor=bool(manifests or lists)):
         for name in dict.fromkeys((*manifests, *lists)):
             report.add("G03", f"{name} is not used, because {MANIFEST} counts", path=os.path.join(folder, name))
         plugin = _standard(folder, root, report)
@@ -91,6 +94,16 @@ def plugins_in(folder: str, report: Report) -> list[Plugin] | None:
         return found
     plugin = _of_vendor(folder, root, {}, report)
     return [] if plugin is None else [plugin]
+
+
+def _is_standard(folder: str, root: str, *, has_vendor: bool) -> bool:
+    """Return True if ``plugin.json`` in a folder is that of the standard.
+
+    Vendors had files of this name before the standard, which requires ``$schema``.
+    """
+    path = os.path.join(folder, MANIFEST)
+    data = read_json(path, root)[0] if os.path.lexists(path) else {}
+    return os.path.lexists(path) and not (has_vendor and isinstance(data, dict) and "$schema" not in data)
 
 
 def _standard(folder: str, root: str, report: Report) -> Plugin | None:
@@ -175,6 +188,8 @@ def _of_vendor(folder: str, root: str, entry: Mapping[str, Any], report: Report)
     ``entry`` is what a marketplace file has of it: its values take precedence.
     """
     data: dict[str, Any] = {}
+    if os.path.lexists(path := os.path.join(folder, MANIFEST)):
+        report.add("G03", f"{MANIFEST} is not used, because it has no $schema of the standard", path=path)
     for vendor in sorted(VENDORS):
         path = os.path.join(folder, vendor, MANIFEST)
         if not os.path.lexists(path):
@@ -188,9 +203,9 @@ def _of_vendor(folder: str, root: str, entry: Mapping[str, Any], report: Report)
             report.add("G03", f"{vendor} is not used, because another manifest counts", path=path)
         else:
             data = found
-            for key in _PARTS:
-                if data.get(key):
-                    report.add("G03", f"{key!r} of the plugin is not used", path=path)
+    for key in _PARTS:
+        if {**data, **entry}.get(key):
+            report.add("G03", f"{key!r} of the plugin is not used", path=folder)
     _report_parts(folder, _PARTS, report)
     name = entry.get("name") or data.get("name")
     if not is_usable(name) or not name:
@@ -248,7 +263,7 @@ def _listed(folder: str, root: str, path: str, report: Report) -> list[Plugin]:
             continue
         plugin = (
             _standard(place, real, report)
-            if os.path.lexists(os.path.join(place, MANIFEST))
+            if _is_standard(place, real, has_vendor=True)
             else _of_vendor(place, real, entry, report)
         )
         if plugin is not None:
@@ -266,3 +281,19 @@ def _report_parts(folder: str, parts: Collection[str], report: Report) -> None:
         is_extension = _NAMESPACE.fullmatch(name) and name not in (MANIFEST, *SERVER_FILES)
         if name in parts or (is_extension and os.path.isdir(os.path.join(folder, name))):
             report.add("G03", f"{name} of the plugin is not used", path=os.path.join(folder, name))
+
+
+def report_unselected(folder: str, plugins: Collection[Plugin], limits: Limits, report: Report) -> None:
+    """Report the skills in a folder with plugins that no manifest selects."""
+    selected = {os.path.realpath(path) for plugin in plugins for path in plugin.folders}
+    found = []
+    for place, folders, names in islice(os.walk(folder), limits.tree_directories):
+        folders[:] = sorted(name for name in folders if not is_generated(name))
+        if skill_file_in(names):
+            folders.clear()  # a skill in a skill is one of its files
+            if os.path.realpath(place) not in selected:
+                found.append(os.path.relpath(place, folder))
+    if found and plugins:
+        more = f" and {len(found) - 5} more" if found[5:] else ""
+        shown = ", ".join(map(shown_name, found[:5])) + more
+        report.add("G03", f"skills that no manifest selects are not used: {shown}", path=folder)

@@ -56,6 +56,10 @@ class SkillFiles(ABC):
         """Make all files available in the skill's folder. Raises :class:`ResourceError`."""
         return
 
+    def excluded(self) -> tuple[str, ...]:
+        """Return known paths of files and folders that are not part of the skill."""
+        return ()
+
     def pins(self) -> Mapping[str, Any]:
         """Return more values of the skill's entry in a lock file."""
         return {}

@@ -7,6 +7,7 @@ import json
 import os
 import posixpath
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -269,15 +270,13 @@ def _nested_name(skill: AgentSkill, path: str) -> str:
 
 def _links(skill: AgentSkill, report: Report, limits: Limits) -> None:
     files = skill.files
-    if not isinstance(files, FolderFiles):
-        return
     leaving: list[str] = []
-    excluded: list[str] = []
-    for _ in walk_files(files.folder, files.root, limits.skill_files, leaving, excluded):
-        pass
+    excluded = list(files.excluded())
+    if isinstance(files, FolderFiles):
+        deque(walk_files(files.folder, files.root, limits.skill_files, leaving, excluded), maxlen=0)
     for code, message in excluded_messages(excluded):
-        report.add(code, message, path=files.folder)
+        report.add(code, message, path=skill.path or "")
     for path in leaving:
-        link = f"{files.folder}/{path}"
+        link = f"{skill.path}/{path}"
         message, fix = link_problem(link)
         report.add("S04", message, path=link, fix=fix)

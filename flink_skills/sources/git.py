@@ -35,6 +35,9 @@ _PAGE = re.compile(
     r"(?:(?:www\.)?(github\.com/[^/?#]+/[^/?#]+)|([^/?#]+/[^?#]+?)/-)/(tree|blob)/([^/?#]+)/?([^?#]*)",
     re.IGNORECASE,
 )
+_SSH = re.compile(
+    r"(?:(?:git\+)?ssh://(?:[^/@]*@)?([^/:@]+)(?::\d*)?/|[\w.-]+@([\w.-]+):(?!/))([^\s/].*)", re.IGNORECASE
+)
 _MAX_REFS = 16 << 20
 _CHUNK = 1 << 16
 
@@ -56,6 +59,16 @@ def repository_form(url: str) -> str:
     path = found[6].rstrip("/") if found[4].lower() == "tree" else found[6].rpartition("/")[0]
     repository = (found[2] or found[3]).removesuffix(".git")
     return f"git+{found[1]}{repository}.git@{found[5]}" + (f"#subdirectory={path}" if path else "")
+
+
+def https_form(url: str) -> str:
+    """Return the address over HTTPS of a repository whose address is for SSH. Return "" for other addresses.
+
+    >>> https_form("ssh://git@host:2222/team/skills.git@v1"), https_form("git@host:team/skills.git")
+    ('git+https://host/team/skills.git@v1', 'git+https://host/team/skills.git')
+    """
+    found = _SSH.fullmatch(url)
+    return f"git+https://{found[1] or found[2]}/{found[3]}" if found else ""
 
 
 class GitAddress(NamedTuple):

@@ -12,7 +12,7 @@ import json
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -121,7 +121,10 @@ class SourceSpec:
         location = given.get(kind, given.get("location"))
         if isinstance(location, str) and _is_server(kind, location):
             spec = cls.parse(kind, location)
-            more = [pair for name, value in given.items() if name not in names for pair in _pairs(name, value)]
+            settings = {name: value for name, value in given.items() if name not in (kind, "location")}
+            if settings.get("format") == "skill":
+                del settings["format"]
+            more = [pair for name, value in settings.items() if value is not None for pair in _pairs(name, value)]
             return replace(spec, settings="&".join(filter(None, (spec.settings, urlencode(more)))))
         for name in given:
             if name not in names:
@@ -325,6 +328,10 @@ class SkillSource(ABC):
     def pinned(self) -> SourceSpec:
         """Return the declaration that all TaskManagers of a job use. Raises what :meth:`resolve` raises."""
         return self.spec
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed``, in any thread, when the source reports other content. Return a function that ends this."""
+        return lambda: None
 
 
 class CodeSource(SkillSource):

@@ -18,7 +18,7 @@ from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.archive import check_pin
 from flink_skills.sources.downloads import remote_of
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
-from flink_skills.sources.git import GitAddress, GitRepository, is_git, repository_form
+from flink_skills.sources.git import GitAddress, GitRepository, https_form, is_git, repository_form
 from flink_skills.sources.path import check_pinned_folder, local_tree
 from flink_skills.sources.secrets import has_references, unchained_errors
 from flink_skills.sources.skill_source import SkillSource, SourceContext, SourceSpec, SourceTree
@@ -33,8 +33,11 @@ _UNSUPPORTED = {
     "ftp": "FTP sends everything unencrypted; serve the file over https",
     "ftps": "serve the file over https",
     "git": "a repository is not an archive; write git+https://host/repo.git@REF",
-    "ssh": "a repository is not an archive; write git+https://host/repo.git@REF",
 }
+_NO_SSH = (
+    "SSH is not supported, because each TaskManager would need the program ssh, keys and known hosts, whose "
+    "configuration can start programs and lead to any address"
+)
 
 
 class UrlSource(SkillSource):
@@ -176,6 +179,9 @@ def _check_shape(spec: SourceSpec) -> None:
         shown = repr(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", shown).strip())
         message = f"skill source {shown}: has spaces around it, or control characters in it; remove them"
         raise ConfigError(message)
+    if form := https_form(url):
+        login = "for a private repository with user:${env:TOKEN}@ before the host"
+        raise ConfigError(f"skill source {shown}: {_NO_SSH}; write {redact(form)}, {login}")
     protocol = protocol_of(url)
     if protocol in _UNSUPPORTED:
         raise ConfigError(f"skill source {shown}: {protocol} is not supported; {_UNSUPPORTED[protocol]}")

@@ -15,16 +15,18 @@ from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Report, find_skills
 from flink_skills.sources import SkillSource, SourceContext, SourceTree, open_source
+from flink_skills.sources.skill_source import FORMATS
 
 _AT_ONCE = 4
+_MAX_FILE = 1 << 20
 _SKILL = "---\nname: {name}\ndescription: Says {name}.\n---\nSay it with scripts/{name}.sh.\n"
 
 
 class SkillSourceContract:
     """Inherit from this in a test module and say how skills get to where the source looks; pytest finds the tests.
 
-    ``kind`` is the kind that is opened. ``remote`` says whether the content comes over a network. ``secret`` stands in
-    the location that :meth:`with_secret` gives, if that gives one.
+    ``kind`` is the kind that is opened. ``remote`` says whether the content comes over a network, ``formats`` which
+    formats of skills it has. ``secret`` stands in the location that :meth:`with_secret` gives, if that gives one.
 
         class TestMountSource(SkillSourceContract):
             kind = "mount"
@@ -36,6 +38,7 @@ class SkillSourceContract:
 
     kind: str
     remote: bool = False
+    formats: Sequence[str] = FORMATS
     secret: str = "s3cret-0123456789"  # noqa: S105 - not one of anything
 
     def publish(self, skills: Path) -> str | Mapping[str, Any]:
@@ -63,7 +66,7 @@ class SkillSourceContract:
         assert trees, "the source returned no directory"
         for tree in trees:
             assert Path(tree.path).is_absolute(), f"{tree.path} is not absolute"
-            assert Path(tree.path).is_dir(), f"{tree.path} is not a directory"
+            assert tree.results is not None or Path(tree.path).is_dir(), f"{tree.path} is not a directory"
             assert tree.remote == self.remote, (
                 "set remote = True if the source is remote: remote skills never hide local ones"
             )
@@ -120,15 +123,20 @@ class SkillSourceContract:
     def test_the_form_of_its_skills_is_passed_on(self, tmp_path: Path) -> None:
         declared = self._published(tmp_path, "alpha")
         given = declared if isinstance(declared, Mapping) else {"location": declared}
-        trees = self._resolve({**given, "format": "heading"}, tmp_path)
-        assert {tree.format for tree in trees} == {"heading"}
+        for form in FORMATS:
+            if form in self.formats:
+                trees = self._resolve({**given, "format": form}, tmp_path)
+                assert {tree.format for tree in trees} == {form}
+            else:
+                with pytest.raises(ConfigError, match="format"):
+                    self._open({**given, "format": form}, tmp_path)
 
     def test_its_leases_can_be_closed_twice(self, tmp_path: Path) -> None:
         for tree in self._resolve(self._published(tmp_path, "alpha"), tmp_path):
             if tree.lease is not None:
                 tree.lease.close()
                 tree.lease.close()
-            assert Path(tree.path).is_dir()
+            assert _contents([tree])
 
     def test_nothing_there_is_a_source_error(self, tmp_path: Path) -> None:
         source = self._open(self.missing(), tmp_path)
@@ -176,6 +184,12 @@ def _contents(trees: Sequence[SourceTree]) -> dict[str, bytes]:
     """Every file of every skill, by the skill's folder and its path there."""
     found: dict[str, bytes] = {}
     for tree in trees:
+        for skill in (result.skill for result in tree.results or ()):
+            if skill is not None:
+                files = skill.files
+                found |= {f"{skill.name}/{path}": files.read(path, 0, _MAX_FILE).data for path in files.paths()}
+        if tree.results is not None:
+            continue
         for folder, *_ in find_skills(tree.path, Report(tree.path), SourceContext().limits):
             top = Path(folder)
             for file in sorted(top.rglob("*")):

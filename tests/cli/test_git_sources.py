@@ -1,8 +1,9 @@
-"""``flink-skills`` with a git repository as a source."""
+"""``flink-skills`` with sources behind a network: git repositories, and locks of all kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
 from tests.sources.git_server import GitServer, Repository, needs_git
+from tests.sources.publishers import KINDS, write_skills
 
 pytestmark = needs_git
 ALLOW = ("--set", "skills.source.allow-http=true", "--set", "skills.source.allow-private=true")
@@ -48,16 +50,22 @@ def test_list_validate_and_pack(
     assert flink_skills("list", pinned, *ALLOW).code == 0
 
 
-def test_lock_and_check(flink_skills: FlinkSkills, repository: Repository, server: GitServer) -> None:
-    url = f"{server.url()}@main#subdirectory=skills"
-    assert flink_skills("lock", url, *ALLOW).code == 0
-    assert flink_skills("lock", repository.tree / "skills", "--check").code == 0, "the digests of a folder are the same"
-    assert flink_skills("lock", url, "--check", *ALLOW).code == 0
-    write_skill(repository.tree / "skills" / "two", body="Changed.")
-    repository.commit()
-    checked = flink_skills("lock", url, "--check", *ALLOW)
-    assert checked.code == 1
-    assert checked.stderr.count("sha256:") >= 2 or checked.stderr.count("two") >= 1
+@pytest.mark.parametrize("kind", ["plugin", "git", "oci", "mcp"])
+def test_lock_and_check(flink_skills: FlinkSkills, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "place").mkdir()
+    skills = write_skills(tmp_path / "here")
+    with contextmanager(KINDS[kind])(tmp_path / "place") as publish:
+        source = publish(skills)
+        before = flink_skills("lock", source, "--format", "json", *ALLOW).json["skills"]["odd"]["digest"]
+        assert flink_skills("lock", skills, "--check").code == 0, "the digests of a folder are the same"
+        assert flink_skills("lock", source, "--check", *ALLOW).code == 0
+        (skills / "odd/references/more.md").write_text("Less.\n")
+        publish(skills)
+        checked = flink_skills("lock", source, "--check", "--format", "json", *ALLOW)
+        assert checked.code == 1
+        after = checked.json["skills"]["odd"]["digest"]
+        assert before != after
+        assert f"has the digest {after}; the lock has {before}" in checked.stderr
 
 
 def test_an_unknown_branch_is_named(flink_skills: FlinkSkills, repository: Repository, server: GitServer) -> None:

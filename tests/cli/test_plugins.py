@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ def test_validate_reports_links_out_of_a_plugin(
     (skill / "shared.md").symlink_to(source / "shared.md")
     found = flink_skills("validate", source, "--format", "json", *strict).json["diagnostics"]
     assert {"F07", "S04"} <= {one["code"] for one in found if one["path"].startswith(str(skill))}
+
+
+def test_a_plugin_with_servers_alone_is_no_source_without_content(flink_skills: FlinkSkills, source: Path) -> None:
+    for place in ("ops/skills", "web", "plain"):
+        shutil.rmtree(source / place)
+    found = flink_skills("validate", source, "--format", "json")
+    assert found.code == 0
+    assert {one["code"] for one in found.json["diagnostics"]} == {"G03"}
+    assert not [one for one in AgentSkillManager(paths=[str(source)]).diagnostics if one.code == "D04"]
+    (source / "ops/mcp.json").unlink()
+    assert flink_skills("validate", source).code == 1
+    assert [one for one in AgentSkillManager(paths=[str(source)]).diagnostics if one.code == "D04"]
 
 
 @pytest.mark.row("B26")

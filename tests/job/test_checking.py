@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flink_skills import AgentSkillManager
 from flink_skills.job import explain_job
+from flink_skills.manager import SkillLock
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.job.checks import errors, found
 from tests.job.files import PLAIN, write_job
 from tests.kit.cases import read_rows
 from tests.kit.skills import write_skill
+from tests.sources.git_server import needs_git
+from tests.sources.publishers import KINDS, write_skills
+from tests.sources.web import ALLOWED
 
 pytestmark = pytest.mark.flink
 
@@ -417,3 +423,24 @@ def test_names_of_servers_of_plugins_are_checked_where_they_are_written(tmp_path
     assert "options.skills.plugins.servers" in problem
     assert "'ops:desc' matches no plugin server" in problem
     assert "Did you mean 'ops:desk'?" in problem
+
+
+@needs_git
+@pytest.mark.parametrize("kind", ["plugin", "git", "oci", "mcp"])
+def test_a_source_that_changed_under_the_lock_is_an_error_with_both_digests(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "place").mkdir()
+    skills = write_skills(tmp_path / "here")
+    with contextmanager(KINDS[kind])(tmp_path / "place") as publish:
+        lock = SkillLock.of(AgentSkillManager(paths=[str(skills)]).load_skills())
+        (tmp_path / "skills.lock").write_text(lock.to_text())
+        source = publish(skills)
+        options = {**ALLOWED, "skills.lock": str(tmp_path / "skills.lock"), "skills.store.dir": str(tmp_path / "store")}
+        replaced = {"skills": f"{{{'paths' if source.startswith('/') else 'urls'}: ['{source}']}}"}
+        replaced["options"] = json.dumps(options)
+        assert not errors(found(tmp_path, reach=True, **replaced))
+        (skills / "odd/references/more.md").write_text("Less.\n")
+        publish(skills)
+        changed = SkillLock.of(AgentSkillManager(paths=[str(skills)]).load_skills())
+        text = str(errors(found(tmp_path, reach=True, **replaced)))
+        for digest in (lock.skills["odd"]["digest"], changed.skills["odd"]["digest"]):
+            assert digest in text

@@ -12,6 +12,7 @@ import pytest
 from flink_skills.skill import Diagnostic, Limits, Report, find_servers, find_skills, load_found
 
 SCHEMA = "https://agent-plugins.org/schemas/1.0.0/plugin.schema.json"
+NO_SCHEMA = "plugin.json is not used, because it has no $schema of the standard"
 MCP = "https://agent-plugins.org/schemas/1.0.0/mcp.schema.json"
 
 
@@ -37,6 +38,10 @@ def load(root: Path) -> tuple[list[str], list[Diagnostic]]:
         if result.skill is not None:
             names.append(result.skill.name)
     return sorted(names), [*report.diagnostics, *found]
+
+
+def unselected(*places: str) -> str:
+    return f"skills that no manifest selects are not used: {', '.join(map(repr, places))}"
 
 
 def codes(diagnostics: list[Diagnostic]) -> list[str]:
@@ -146,7 +151,9 @@ def test_skills_are_the_direct_children_of_skills_and_nothing_deeper(plugin: Pat
     (plugin / "skills/empty").mkdir()
     skill(plugin / "skills/lower")
     (plugin / "skills/lower/SKILL.md").rename(plugin / "skills/lower/skill.md")
-    assert load(plugin) == (["deploy"], [])
+    names, diagnostics = load(plugin)
+    assert names == ["deploy"]
+    assert [each.message for each in diagnostics] == [unselected("elsewhere/other", "skills/group/deep")]
 
 
 def test_a_skill_that_does_not_conform_is_omitted_and_others_load(plugin: Path) -> None:
@@ -364,7 +371,42 @@ def test_the_manifest_of_the_standard_counts_before_those_of_vendors(plugin: Pat
     skill(plugin / "more/extra")
     names, diagnostics = load(plugin)
     assert names == ["deploy"]
-    assert [each.message for each in diagnostics] == [".claude-plugin is not used, because plugin.json counts"]
+    assert [each.message for each in diagnostics] == [
+        ".claude-plugin is not used, because plugin.json counts",
+        unselected("more/extra"),
+    ]
+
+
+def test_a_file_of_a_vendor_with_the_name_of_the_manifest_of_the_standard_is_named(plugin: Path) -> None:
+    write(plugin / "plugin.json", {"name": "ops", "version": 1})
+    assert codes(load(plugin)[1]) == ["G01"]
+    write(plugin / ".claude-plugin/plugin.json", {"name": "ops"})
+    names, diagnostics = load(plugin)
+    assert names == ["deploy"]
+    assert [each.message for each in diagnostics] == (expected := [NO_SCHEMA])
+    write(plugin / ".claude-plugin/marketplace.json", {"plugins": [{"name": "ops", "source": "./"}]})
+    assert [each.message for each in load(plugin)[1]] == expected
+
+
+def test_skills_that_no_manifest_selects_are_named(tmp_path: Path) -> None:
+    write(tmp_path / ".claude-plugin/plugin.json", {"name": "ops", "skills": ["./skills/a"]})
+    for place in ("skills/a", "skills/a/files/inner", "skills/node_modules/x", *(f"old/{name}" for name in "bcdefgh")):
+        skill(tmp_path / place)
+    names, diagnostics = load(tmp_path)
+    assert names == ["a"]
+    assert [each.message for each in diagnostics] == [
+        unselected("old/b", "old/c", "old/d", "old/e", "old/f") + " and 2 more"
+    ]
+
+
+def test_parts_of_an_entry_of_a_marketplace_are_named(tmp_path: Path) -> None:
+    skill(tmp_path / "one/skills/a")
+    entry = {"name": "one", "source": "./one", "lspServers": {"x": {}}, "userConfig": {"token": {}}}
+    write(tmp_path / ".claude-plugin/marketplace.json", {"plugins": [entry]})
+    assert [each.message for each in load(tmp_path)[1]] == [
+        "'lspServers' of the plugin is not used",
+        "'userConfig' of the plugin is not used",
+    ]
 
 
 @pytest.mark.parametrize("vendor", [".claude-plugin", ".codex-plugin", ".cursor-plugin"])
@@ -373,7 +415,9 @@ def test_the_skills_of_a_vendor_manifest_select(tmp_path: Path, vendor: str) -> 
     for name in ("good/one", "good/two", "old/three", "other/four"):
         skill(tmp_path / "skills" / name)
     write(tmp_path / vendor / "plugin.json", {"name": "kit", "skills": ["./skills/good", "./skills/other/four"]})
-    assert load(tmp_path) == (["four", "one", "two"], [])
+    names, diagnostics = load(tmp_path)
+    assert names == ["four", "one", "two"]
+    assert [each.message for each in diagnostics] == [unselected("skills/old/three")]
 
 
 def test_a_vendor_plugin_without_a_list_has_the_children_of_skills(tmp_path: Path) -> None:
@@ -385,6 +429,7 @@ def test_a_vendor_plugin_without_a_list_has_the_children_of_skills(tmp_path: Pat
     assert [each.message for each in diagnostics] == [
         "'hooks' of the plugin is not used",
         "'lspServers' of the plugin is not used",
+        unselected("drafts/two"),
     ]
 
 
@@ -438,7 +483,8 @@ def test_a_marketplace_lists_the_plugins_of_its_folder(tmp_path: Path) -> None:
     write(tmp_path / ".claude-plugin/marketplace.json", {"name": "all", "plugins": entries})
     names, diagnostics = load(tmp_path)
     assert names == ["deploy", "pdf"]
-    assert codes(diagnostics) == ["G03", "G04", "G04", "G04"]
+    assert codes(diagnostics) == ["G03", "G03", "G04", "G04", "G04"]
+    assert diagnostics[-1].message == unselected("plugins/unlisted/skills/secret", "skills/draft")
 
 
 def test_a_wrong_manifest_of_a_vendor_rejects_the_plugin(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from flink_skills.testing import SkillSourceContract
 from tests.sources.git_server import GitServer, Repository, needs_git
 from tests.sources.oci_server import CONTENT_TYPE, OciServer, tar_of
 from tests.sources.web import ALLOWED, Page, Web, zip_of
+from tests.tools.mcp.skills_site import Site
 
 THIRD_PARTY = '''
 import os
@@ -295,6 +296,53 @@ class TestOciImage(_OfRegistry):
         ]
         self.registry.image("team/skills", "1", layers)
         return f"oci://{self.registry.place}/team/skills:1"
+
+
+class TestServedSkills(_OfTemporaryFolder, SkillSourceContract):
+    """Skills of an MCP server behind HTTP."""
+
+    kind = "url"
+    remote = True
+    formats = ("skill",)
+    transport = "http"
+
+    @pytest.fixture(autouse=True)
+    def _site(self, _place: None) -> Iterator[None]:
+        (self.place / "site").mkdir()
+        self.site = Site(self.place / "site", self.place / "store", self.transport)
+        yield
+        self.site.close()
+
+    def publish(self, skills: Path) -> str:
+        self.copied(skills, "site")
+        return self.site.url
+
+    def missing(self) -> str:
+        return self.site.url.replace("/mcp", "/other")
+
+    def impossible(self) -> list[str]:
+        return ["mcp+https://", "mcp+https://host/mcp#labl=x", "mcp+https://host/mcp#label=a/b", "mcp+ftp://host/x"]
+
+    def with_secret(self, location: str) -> str:
+        return location.replace("//", f"//user:{self.secret}@")
+
+    def context(self, store: Path, *, refresh: bool = False) -> SourceContext:
+        return SourceContext(SkillConfig(ALLOWED), store_dir=str(store), refresh=refresh)
+
+
+class TestServedSkillsOfAProgram(TestServedSkills):
+    """Skills of an MCP server that is a program."""
+
+    transport = "stdio"
+
+    def missing(self) -> str:
+        return "mcp+stdio:/nowhere/at/all"
+
+    def impossible(self) -> list[str]:
+        return ["mcp+stdio:", "mcp+stdio:'a", "mcp+stdio:a#timeout=0"]
+
+    def with_secret(self, location: str) -> str:
+        return f"{location} --token {self.secret}"
 
 
 class TestMemory(_OfWeb):

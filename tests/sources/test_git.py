@@ -79,7 +79,10 @@ def test_a_local_path_needs_no_suffix_before_the_ref() -> None:
 @pytest.mark.parametrize(
     ("location", "said"),
     [
-        ("git+ssh://git@host/r.git", "git+ssh is not supported; write git+https://host/repo.git@REF"),
+        ("git+ssh://git@host/r.git@v1#subdirectory=a", "write git+https://host/r.git@v1#subdirectory=a, for a private"),
+        ("git+ssh://git@host:22/o/r.git", "SSH is not supported, because each TaskManager would need the program ssh"),
+        ("ssh://git@host/~o/r.git", "write git+https://host/~o/r.git"),
+        ("git@host.example.org:o/r.git", "write git+https://host.example.org/o/r.git"),
         ("git+ftp://host/r.git", "git+ftp is not supported"),
         ("git+https://host", "the address is invalid; write git+https://host/repo.git@REF#subdirectory=PATH"),
         ("git+https://host/a b.git", "the address is invalid"),
@@ -111,6 +114,9 @@ def test_an_address_that_cannot_work_is_a_config_error(location: str, said: str)
     with pytest.raises(ConfigError) as caught:
         open_source("url", location, SourceContext())
     assert said in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        open_source("url", "git+ssh://u:s3cret@host/a.git?s3cret", SourceContext())
+    assert "s3cret" not in repr(caught.value)
 
 
 @pytest.mark.parametrize(

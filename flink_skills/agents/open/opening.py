@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -263,11 +264,24 @@ class LiveSkills:
             return self.generation is not before
 
     async def refresh_every(self, interval: float) -> None:
-        """Refresh at intervals of about ``interval`` seconds, until it is cancelled."""
-        while True:
-            # Spread, so that the workers of a cluster do not ask a server at the same time.
-            await asyncio.sleep(interval * random.uniform(0.9, 1.1))
-            await self.refresh()
+        """Refresh at intervals of about ``interval`` seconds and after reports of sources, until it is cancelled."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def reported() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(changed.set)
+
+        end = await asyncio.to_thread(self.manager.watch, reported)
+        try:
+            while True:
+                # Spread, so that the workers of a cluster do not ask a server at the same time.
+                report = asyncio.ensure_future(changed.wait())
+                await asyncio.wait([report], timeout=interval * random.uniform(0.9, 1.1))
+                report.cancel()
+                changed.clear()
+                await self.refresh()
+        finally:
+            end()
 
     def _refreshed(self) -> tuple[Generation, Refreshed | None, list[Diagnostic]]:
         """Return the generation after a refresh (the same one if nothing changed), the changes, and new diagnostics.

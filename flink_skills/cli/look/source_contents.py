@@ -279,7 +279,7 @@ class _Reader:
                     self._folders.add(found.folder)
                     yield from self._read(number, tree, found, result, valid)
             yield from self._tree_diagnostics(tree, report, valid)
-        if not count:
+        if not count and not any(self._servers(os.path.realpath(tree.path)) for tree in trees):
             origin = redact(source) if is_url(source) else str(declared.spec)
             message, fix = f"there is no skill in {origin}", "a skill is a folder with a SKILL.md"
             # A job only warns, but here the user named the source.

@@ -24,7 +24,7 @@ from flink_skills.tools.mcp.server_connection import McpConnection, McpStartErro
 from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, servers_of
 from flink_skills.tools.mcp.server_mapping import connection_params as params_of
 from flink_skills.tools.mcp.tool import McpTool, Place, prompt_tools, resource_tools
-from flink_skills.tools.mcp.transports import need_mcp
+from flink_skills.tools.mcp.transports import need_mcp, reports_changes
 from flink_skills.tools.schemas import schema_problem
 from flink_skills.tools.tool_names import NameUse, has_wildcard, hint, literal_start, matches, starts_match
 from flink_skills.tools.toolset_base import BaseToolSet, JobServices
@@ -314,8 +314,7 @@ class McpToolSet(BaseToolSet):
             tool.approve = self._approves_all
         changed = self._was_listed and found.keys() != self._tools.keys()
         self._tools = found
-        tools = client.server_capabilities.tools
-        self._was_listed, self._reports_changes = True, bool(tools is not None and tools.list_changed)
+        self._was_listed, self._reports_changes = True, reports_changes(client, "tool")
         if changed:
             self._tell()
 

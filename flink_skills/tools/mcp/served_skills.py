@@ -7,13 +7,13 @@ import json
 import os
 import re
 import shlex
-import socket
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -26,8 +26,7 @@ from flink_skills.skill.file_rules import is_excluded, resource_parts
 from flink_skills.skill.skill_fields import read_fields
 from flink_skills.skill.skill_files import Chunk, SkillFiles, excluded_error
 from flink_skills.skill.text import clean_line
-from flink_skills.sources import AddressPolicy, SkillSource, SourceContext, SourceSpec, SourceTree, host_of
-from flink_skills.sources.secrets import expand
+from flink_skills.sources import AddressPolicy, SkillSource, SourceContext, SourceSpec, SourceTree
 from flink_skills.tools.mcp.server_mapping import connection_params
 from flink_skills.tools.mcp.skill_client import SkillClient
 from flink_skills.tools.mcp.skill_entries import (
@@ -145,8 +144,8 @@ class McpSource(SkillSource):
 
     def _tree(self) -> SourceTree:
         settings, limits, notes = self.settings, self.context.limits, list[Diagnostic]()
+        is_pinned = bool(settings.entries) and not self.context.refresh
         try:
-            is_pinned = bool(settings.entries) and not self.context.refresh
             entries = unpack_entries(settings.entries, limits) if is_pinned else self._listed(notes)
         except (SourceError, ValueError) as error:  # a ValueError for entries of the plan
             message, retryable = f"skill source {self.origin}: {error}", getattr(error, "retryable", False)
@@ -156,21 +155,24 @@ class McpSource(SkillSource):
         scripts = self._approvals(entries, digests, notes)
         results = self._skills(entries, digests, scripts)
         approved = tuple(f"{name}@sha256:{digest}" for name, digest in scripts.items())
-        pinned = settings.model_copy(update={"scripts": approved, "entries": pack_entries(entries)})
+        packed = settings.entries if is_pinned else pack_entries(entries)
+        pinned = settings.model_copy(update={"scripts": approved, "entries": packed})
         version = hashlib.sha256(json.dumps([sorted(digests.items()), scripts], sort_keys=True).encode()).hexdigest()
         folder = self.context.store.served_folder(settings.label)
         tree = SourceTree(folder, self.origin, remote=True, version=version, notes=tuple(notes), results=tuple(results))
         return replace(tree, pinned=replace(self.spec, kind="url", settings=pinned.to_text()))
 
-    def _check_address(self) -> None:
-        """Raise :class:`ConfigError` or :class:`SourceError` for an address that the options of sources forbid."""
-        if not self._url:
-            return
-        policy, url = AddressPolicy(self.context.config), expand(self._url)
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        return self._client.watch(changed)
+
+    def _check_address(self, url: str, addresses: list[str]) -> None:
+        """Raise :class:`ConfigError` for an address that the options of sources forbid."""
+        policy = AddressPolicy(self.context.config)
         policy.check_url(url)
-        with suppress(OSError):  # the connection reports an unknown host
-            found = socket.getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
-            policy.check_addresses([str(address[4][0]) for address in found], self.origin)
+        try:
+            policy.check_addresses(addresses, self.origin)
+        except SourceError as error:
+            raise ConfigError(str(error)) from None
 
     def _listed(self, notes: list[Diagnostic]) -> list[SkillEntry]:
         """Return the entries that the server lists, and those for ``skills``. ``notes`` receives what is wrong."""
@@ -266,7 +268,7 @@ class McpSource(SkillSource):
     def _skill(self, entry: SkillEntry, digest: str, plugin: str, refusal: str) -> LoadResult:
         limits = self.context.limits
         report = Report(entry.uri, skill=entry.name)
-        fields, _ = read_fields(entry.head(), report, limits, folder=entry.name, heading=False)
+        fields, _ = read_fields(entry.head, report, limits, folder=entry.name, heading=False)
         if fields is None or report.has_errors:
             return LoadResult(None, tuple(report.diagnostics), report.strict_valid)
         name = quote(entry.uri, safe="")
@@ -284,7 +286,7 @@ class McpSource(SkillSource):
             plugin=plugin,
             server=self.label,
             refusal=refusal,
-            files=ServedFiles(self._client, entry, folder, self.context),
+            files=ServedFiles(self._client, entry, folder, self.context, is_fetched=self.settings.prefetch),
         )
         return LoadResult(skill, tuple(report.diagnostics), report.strict_valid)
 
@@ -315,7 +317,10 @@ class ServedFiles(SkillFiles):
     and nothing is stored.
     """
 
-    def __init__(self, client: SkillClient, entry: SkillEntry, folder: str, context: SourceContext) -> None:
+    def __init__(
+        self, client: SkillClient, entry: SkillEntry, folder: str, context: SourceContext, *, is_fetched: bool
+    ) -> None:
+        self._on_demand = not (is_fetched and entry.files)
         self._client = client
         self._entry = entry
         self._folder = folder
@@ -327,13 +332,17 @@ class ServedFiles(SkillFiles):
 
     @property
     def on_demand(self) -> bool:
-        return True
+        return self._on_demand
 
     def paths(self) -> tuple[str, ...]:
         return tuple(self._manifest) or (self.skill_file,)
 
     def manifest(self) -> Mapping[str, tuple[int, str]]:
         return self._manifest
+
+    def excluded(self) -> tuple[str, ...]:
+        paths = (accumulate(path.split("/"), "{}/{}".format) for path in sorted(self._entry.files) if is_excluded(path))
+        return tuple(dict.fromkeys(next(filter(is_excluded, path)) for path in paths))
 
     def pins(self) -> Mapping[str, Any]:
         approval = f"{self._entry.uri}@sha256:{self._entry.digest}"

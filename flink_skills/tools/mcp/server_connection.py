@@ -8,14 +8,14 @@ import logging
 import random
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from flink_skills.endpoint import tls_fix
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.programs import StderrLogger
-from flink_skills.tools.mcp.server_messages import OpenQuestions, PausedCalls, Questions
+from flink_skills.tools.mcp.server_messages import AddressCheck, OpenQuestions, PausedCalls, Questions
 from flink_skills.tools.mcp.transports import (
     RETRIED_STATUSES,
     McpSignInError,
@@ -26,6 +26,7 @@ from flink_skills.tools.mcp.transports import (
     is_closed,
     is_end,
     is_lost,
+    reports_changes,
     transport,
 )
 
@@ -85,6 +86,7 @@ class McpConnection:
     seconds, and when the server says that its tools have changed: an error of it is an end of the connection.
     ``on_omitted`` gets the name of each tool that is none, with the reason.
     ``on_change`` is called when the server is reached or lost. What is ``hidden`` is in no log and no message.
+    ``check`` receives addresses before they are connected to. ``watched``: the list whose changes the server reports.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class McpConnection:
         answer_within: float,
         on_omitted: Callable[[str, str], None],
         on_change: Callable[[], None],
+        check: AddressCheck | None = None,
+        watched: Literal["", "tool", "resource"] = "tool",
     ) -> None:
         self.name = name
         self.reconnects = 0
@@ -110,6 +114,8 @@ class McpConnection:
         self._interval = interval
         self._on_change = on_change
         self._on_omitted = on_omitted
+        self._check = check
+        self._watched = watched
         self._client: Any = None
         self._up = asyncio.Event()
         self._lost = asyncio.Event()
@@ -334,7 +340,7 @@ class McpConnection:
         from mcp import Client
 
         async def on_message(message: Any) -> None:
-            if type(message).__name__ == "ToolListChangedNotification":
+            if type(message).__name__ == f"{self._watched.title()}ListChangedNotification":
                 self.changed()
 
         self._open.gave_up.clear()
@@ -342,7 +348,7 @@ class McpConnection:
         self._reason = ""
         self._status = None
         self._stderr = StderrLogger(_log, self.name, self._hide)
-        reports = TransportReports(self.hidden, self._stderr, self._ended, self._refused, self._on_omitted)
+        reports = TransportReports(self.hidden, self._stderr, self._ended, self._refused, self._on_omitted, self._check)
         streams = transport(self._params, self.name, self._shell, reports)
         async with Client(
             streams, message_handler=on_message, cache=None, mode=self._mode, elicitation_callback=self._open.elicit
@@ -402,13 +408,12 @@ class McpConnection:
         from mcp.client.subscriptions import ListenNotSupportedError
         from mcp.shared.exceptions import MCPError
 
-        tools = client.server_capabilities.tools
-        if tools is None or not tools.list_changed:
+        if not reports_changes(client, self._watched):
             return
         pause = _CHANGE_PAUSE
         while True:
             try:
-                async with client.listen(tools_list_changed=True) as subscription:
+                async with client.listen(**{f"{self._watched}s_list_changed": True}) as subscription:
                     async for _ in subscription:
                         self.changed()
             except (ListenNotSupportedError, MCPError):

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import logging
 import re
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx2
 
+
+#: Receives a URL and the addresses of its host before a connection. It raises an error to prevent it.
+AddressCheck = Callable[[str, list[str]], None]
 
 #: Bytes. A file of a skill has up to 16 MiB, which are 22 MiB in base64.
 MAX_ANSWER = 24 << 20
@@ -46,13 +50,15 @@ def limited_client(
     *,
     url: str = "",
     on_status: Callable[[int, str], None] | None = None,
+    check: AddressCheck | None = None,
 ) -> httpx2.AsyncClient:
     """A client for the transports of the package ``mcp``.
 
     To read an answer that is longer than 24 MiB, that has more than 500,000 objects and lists, or that is compressed
     although nothing of the kind was asked for, raises ``httpx2.StreamError``. Streams of events have no end: these are
     the limits of each event, with ``httpx2.SSEError``. ``on_status`` receives the number and the text of each status
-    of ``url``, and not those of authorization servers.
+    of ``url``, and not those of authorization servers. With ``check``, connections go to the addresses that it
+    received, and not through proxies of the environment.
     """
     import httpx2
 
@@ -113,7 +119,37 @@ def limited_client(
         timeout=timeout,
         auth=auth,
         event_hooks={"response": [limit]},
+        transport=None if check is None else _checked_transport(check),
     )
+
+
+def _checked_transport(check: AddressCheck) -> httpx2.AsyncHTTPTransport:
+    import httpx2
+
+    class Checked(httpx2.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            url, host = request.url, request.url.raw_host.decode("ascii")
+            try:
+                found = await asyncio.get_running_loop().getaddrinfo(host, url.port, type=socket.SOCK_STREAM)
+            except OSError as error:
+                raise httpx2.ConnectError(f"the host {host} was not found ({error})") from None
+            addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+            check(str(url), addresses)
+            # The certificate is for the name.
+            extensions = {**request.extensions, "sni_hostname": host}
+            for position, address in enumerate(addresses, 1):
+                there = url.copy_with(host=address)
+                pinned = httpx2.Request(
+                    request.method, there, headers=request.headers, stream=request.stream, extensions=extensions
+                )
+                try:
+                    return await super().handle_async_request(pinned)
+                except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                    if position == len(addresses):
+                        raise
+            raise AssertionError("a host has an address")
+
+    return Checked()
 
 
 @asynccontextmanager

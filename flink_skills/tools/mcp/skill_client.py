@@ -12,12 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from flink_skills.errors import ConfigError, ExecutionError, SkillsError, SourceError
 from flink_skills.skill.text import clean_line
 from flink_skills.tools.mcp.parameters import ConnectionParams
 from flink_skills.tools.mcp.server_connection import McpConnection, McpLostError
+from flink_skills.tools.mcp.server_messages import AddressCheck
+from flink_skills.tools.mcp.transports import reports_changes
 
 #: The extension's identifier (modelcontextprotocol/ext-skills, ``specification/stable/skills.mdx``).
 EXTENSION = "io.modelcontextprotocol/skills"
@@ -25,6 +27,8 @@ EXTENSION = "io.modelcontextprotocol/skills"
 T = TypeVar("T")
 
 _IDLE_SECONDS = 30.0
+# A server that is watched is queried again after so long, because its reports can be lost.
+_WATCH_SECONDS = 3_600.0
 # Seconds before another attempt. 0: there is none.
 _PAUSES = (0.5, 1.0, 0.0)
 _MAX_PAGES = 10_000
@@ -40,10 +44,10 @@ class SkillClient:
         label: The server's name in messages.
         params: The connection.
         timeout: Maximum seconds for a request, including retries.
-        check: Called before each request. It raises an error to prevent it.
+        check: Receives addresses before they are connected to. It raises an error to prevent it.
     """
 
-    def __init__(self, label: str, params: ConnectionParams, timeout: float, check: Callable[[], None]) -> None:
+    def __init__(self, label: str, params: ConnectionParams, timeout: float, check: AddressCheck) -> None:
         self.label = label
         self._check = check
         self.timeout = timeout
@@ -102,7 +106,6 @@ class SkillClient:
         result: Mapping[str, Any] = {}
         for pause in _PAUSES:
             try:
-                self._check()
                 result = self._run(functools.partial(_send, method, parameters), deadline - time.monotonic())
                 break
             except (asyncio.TimeoutError, TimeoutError, FutureTimeoutError):
@@ -130,12 +133,19 @@ class SkillClient:
         if self._pid != os.getpid():  # a fork has neither the loop nor its connections
             self._pid, self._connection, self._users, self._opening = os.getpid(), None, 0, asyncio.Lock()
         self._users += 1
+        connection = None
         try:
             async with self._opening:
                 connection = await self._connected()
             return await connection.ask(request)
         except McpLostError:
             self._close()  # the next request opens another one, without the pauses of a reconnect
+            raise
+        except asyncio.CancelledError:
+            if connection is not None and connection is self._connection:
+                # A program that hangs answers nothing more. Other requests have their time.
+                self._connection = None
+                asyncio.get_running_loop().call_later(self.timeout, _close_soon, connection)
             raise
         finally:
             self._users -= 1
@@ -148,16 +158,7 @@ class SkillClient:
             self._idle = None
         if self._connection is not None:
             return self._connection
-        connection = McpConnection(
-            self.label,
-            self._params,
-            shell=None,
-            on_open=_check_extension,
-            interval=_IDLE_SECONDS,
-            answer_within=0.0,
-            on_omitted=lambda name, reason: None,
-            on_change=lambda: None,
-        )
+        connection = self._new(_check_extension)
         try:
             await connection.open(None)
             if not connection.connected:
@@ -168,6 +169,47 @@ class SkillClient:
         self._connection = connection
         return connection
 
+    def _new(
+        self,
+        on_open: Callable[[Any], Awaitable[None]],
+        interval: float = _IDLE_SECONDS,
+        watched: Literal["", "resource"] = "",
+    ) -> McpConnection:
+        return McpConnection(
+            self.label,
+            self._params,
+            shell=None,
+            on_open=on_open,
+            interval=interval,
+            answer_within=0.0,
+            on_omitted=lambda name, reason: None,
+            on_change=lambda: None,
+            check=self._check,
+            watched=watched,
+        )
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed``, in another thread, when the server reports another list. Return a function that ends this.
+
+        It holds a connection that is opened again when it is lost. Without reports by the server, it is closed.
+        """
+        loop, was_open = _loop(os.getpid()), False
+
+        async def looked(client: Any) -> None:
+            nonlocal was_open
+            if not reports_changes(client, "resource"):
+                end()
+            elif was_open:  # also after a loss: reports in between are missing
+                changed()
+            was_open = True
+
+        def end() -> None:
+            loop.call_soon_threadsafe(_close_soon, connection)
+
+        connection = self._new(looked, _WATCH_SECONDS, "resource")
+        asyncio.run_coroutine_threadsafe(connection.open(0.0), loop)
+        return end
+
     def _close_later(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
@@ -176,12 +218,16 @@ class SkillClient:
     def _close(self) -> None:
         connection, self._connection, self._idle = self._connection, None, None
         if connection is not None:
-            task = asyncio.get_running_loop().create_task(connection.close())
-            _closing.add(task)
-            task.add_done_callback(_closing.discard)
+            _close_soon(connection)
 
 
 _closing: set[asyncio.Task[None]] = set()
+
+
+def _close_soon(connection: McpConnection) -> None:
+    task = asyncio.get_running_loop().create_task(connection.close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
 
 
 class _NotReachedError(ExecutionError):

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -87,6 +88,7 @@ class SkillEntry:
         ]
         return {"uri": self.uri, "frontmatter": dict(self.front_matter), "resources": files or "dynamic"}
 
+    @cached_property
     def head(self) -> bytes:
         """Return the front matter as a skill file's start."""
         texts = [[json.dumps(part, ensure_ascii=False) for part in item] for item in self.front_matter.items()]
@@ -146,7 +148,7 @@ def read_entry(raw: Any, limits: Limits) -> SkillEntry | str:
 
 def _encodable(entry: SkillEntry, limits: Limits) -> SkillEntry | str:
     try:
-        size = len(entry.head())
+        size = len(entry.head)
     except (UnicodeEncodeError, ValueError, RecursionError):
         return "'frontmatter' cannot be written as text"
     if size > limits.front_matter:

@@ -24,7 +24,7 @@ from flink_skills.tools.mcp.parameters import (
     check_http_url,
 )
 from flink_skills.tools.mcp.programs import StderrLogger, program
-from flink_skills.tools.mcp.server_messages import MAX_ANSWER, checked_messages, limited_client
+from flink_skills.tools.mcp.server_messages import MAX_ANSWER, AddressCheck, checked_messages, limited_client
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
@@ -62,6 +62,7 @@ class TransportReports(NamedTuple):
         on_end: Receives the reason why there will be no more, from transports that have one.
         on_status: Receives the number and the text of each HTTP status of the server.
         on_omitted: Receives the name of a tool that is none, and the reason.
+        check: Receives addresses before they are connected to. None: all are allowed.
     """
 
     hidden: HiddenValues
@@ -69,6 +70,7 @@ class TransportReports(NamedTuple):
     on_end: Callable[[str], None]
     on_status: Callable[[int, str], None]
     on_omitted: Callable[[str, str], None]
+    check: AddressCheck | None = None
 
 
 @asynccontextmanager
@@ -99,7 +101,7 @@ def _opened(
     shell: ShellRunner | None,
     reports: TransportReports,
 ) -> AbstractAsyncContextManager[Any]:
-    hidden, stderr, on_end, on_status, _ = reports
+    hidden, stderr, on_end, on_status, *_ = reports
     if isinstance(params, StdioConnectionParams):
         server = params.server_params
         env = {key: _expanded(value, hidden) for key, value in server.env.items()}
@@ -124,7 +126,7 @@ def _opened(
         auth = _sign_in(params.auth, url, params.timeout, reports)
     else:
         auth = _renewed_headers(params.headers, hidden)
-    client = partial(limited_client, url=url, on_status=on_status)
+    client = partial(limited_client, url=url, on_status=on_status, check=reports.check)
     if isinstance(params, SseConnectionParams):
         from mcp.client.sse import sse_client
 
@@ -221,7 +223,7 @@ def _sign_in(auth: McpClientCredentials, url: str, timeout: float, reports: Tran
             for value in parse_qs((await request.aread()).decode("utf-8", "replace")).get("client_assertion", ()):
                 hidden.add("OAuth assertion", value)
         try:
-            async with limited_client(timeout=httpx2.Timeout(timeout)) as client:
+            async with limited_client(timeout=httpx2.Timeout(timeout), check=reports.check) as client:
                 response: httpx2.Response = await client.send(request)
         except httpx2.HTTPError as error:
             raise failed(f"{request.url} cannot be reached ({type(error).__name__}: {error})", retryable=True) from None
@@ -350,6 +352,11 @@ def _expanded(text: str, hidden: HiddenValues) -> str:
 def _hide(text: str, hidden: HiddenValues) -> None:
     for value, reference in replacements(text):
         hidden.add(reference, value)
+
+
+def reports_changes(client: Any, watched: str) -> bool:
+    """Return True if the server reports changes of a list."""
+    return bool(getattr(getattr(client.server_capabilities, f"{watched}s", None), "list_changed", False))
 
 
 def is_closed(error: Any) -> bool:

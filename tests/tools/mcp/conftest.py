@@ -18,6 +18,7 @@ from flink_skills.tools.mcp import (
 )
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import wait_until
+from tests.tools.mcp.skills_site import Site, write_skill
 
 SERVER = Path(__file__).with_name("shop_server.py")
 DEADLINE = 60.0
@@ -109,3 +110,26 @@ async def opened() -> AsyncIterator[OpenToolSet]:
     yield make
     for toolset in sets:
         await toolset.close()
+
+
+@pytest.fixture
+def make_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Start servers of skills."""
+    sites: list[Site] = []
+
+    def make(*skills: str, more: str = "", transport: str = "http") -> Site:
+        folder = tmp_path / f"site-{len(sites)}"
+        folder.mkdir()
+        for skill in skills or ("acme/refunds",):
+            write_skill(folder / skill, more)
+        sites.append(Site(folder, tmp_path / "store", transport))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+@pytest.fixture
+def site(make_site: Callable[..., Site]) -> Site:
+    return make_site()

@@ -1,6 +1,7 @@
 """A server of skills with faults, on stdio and HTTP. It is the raw protocol: no library corrects what it sends.
 
-``python skills_server.py FOLDER FAULTS [PORT]``: FAULTS is a JSON object. Each skill below FOLDER is served.
+``python skills_server.py FOLDER FAULTS LOG``: FAULTS is a file with a JSON object, which is read for each message. Each
+skill below FOLDER is served. LOG receives the method and the URI of each request.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import sys
+import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -63,18 +67,21 @@ class SkillsServer:
                     resource.update(self.faults.get("resource", {}))
                 if self.faults.get("no_size"):
                     del resource["size"]
+                resource["uri"] = self._out(resource["uri"])
             if isinstance(entry["resources"], list):
                 entry["resources"] += self.faults.get("more_resources", [])
-        return found + self.faults.get("more_entries", [])
+            entry["uri"] = self._out(entry["uri"])
+        return [*found, *self.faults.get("more_entries", [])]
+
+    def _out(self, uri: str) -> str:
+        """Return a URI with the scheme of the server."""
+        return uri.replace("skill:", self.faults.get("scheme", "skill:"), 1)
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any] | None:
         method, params = message.get("method", ""), message.get("params") or {}
         if "id" not in message:
             return None
-        self.requests.append((method, params.get("uri", "")))
-        if self._log is not None:
-            with self._log.open("a") as file:
-                file.write(f"{method} {params.get('uri', '')}\n")
+        self.note(method, params.get("uri", ""))
         time.sleep(self.faults.get("slow", {}).get(method, 0))
         if method in self.faults.get("results", {}):
             return {"jsonrpc": "2.0", "id": message["id"], "result": self.faults["results"][method]}
@@ -83,16 +90,23 @@ class SkillsServer:
             return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": result, "message": f"no {method}"}}
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
+    def note(self, method: str, uri: str) -> None:
+        """Record a request."""
+        self.requests.append((method, uri))
+        if self._log is not None:
+            with self._log.open("a") as file:
+                file.write(f"{method} {uri}\n")
+
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any] | int:
         is_modern = self.faults.get("modern", True)
-        extensions = {} if self.faults.get("no_extension") else {EXTENSION: {}}
-        capabilities = {"resources": {}, "extensions": extensions}
+        extensions = {} if self.faults.get("no_extension") else {EXTENSION: self.faults.get("extension", {})}
+        resources = {"listChanged": True} if self.faults.get("reports") else {}
+        capabilities = {"resources": resources, "extensions": extensions}
+        info = {"name": self.faults.get("server_name", "skills"), "version": "1"}
         fresh = {"resultType": "complete", "ttlMs": 1000, "cacheScope": "public"} if is_modern else {}
         if method == "server/discover" and is_modern:
-            info = {"name": "skills", "version": "1"}
             return {**fresh, "supportedVersions": ["2026-07-28"], "capabilities": capabilities, "serverInfo": info}
         if method == "initialize":
-            info = {"name": "skills", "version": "1"}
             return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
         if method == "ping":
             return {}
@@ -118,7 +132,7 @@ class SkillsServer:
         return {"skills": entries[at : at + size], **more}
 
     def _read(self, uri: str, fresh: dict[str, Any]) -> dict[str, Any] | int:
-        path = self.folder / uri.removeprefix("skill://")
+        path = self.folder / uri.partition("://")[2]
         content = self.faults.get("content", {}).get(uri)
         if content is None and not path.is_file():
             return -32602
@@ -139,6 +153,9 @@ def http_server(server: SkillsServer, port: int = 0) -> ThreadingHTTPServer:
 
         def do_POST(self) -> None:
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path != "/mcp":
+                self.send_error(404)
+                return
             if "redirect" in server.faults:
                 self.send_response(307)
                 self.send_header("Location", server.faults["redirect"])
@@ -170,8 +187,39 @@ def http_server(server: SkillsServer, port: int = 0) -> ThreadingHTTPServer:
     return ThreadingHTTPServer(("127.0.0.1", port), Handler)
 
 
-if __name__ == "__main__":
-    own = SkillsServer(Path(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3:] else None)
+def serve_program(server: SkillsServer, read_faults: Callable[[], dict[str, Any]]) -> None:
+    """Serve stdin and stdout. Report a change of the list when ``announced`` in the faults is raised."""
+    listeners: list[Any] = []
+    writing = threading.Lock()
+
+    def say(message: dict[str, Any]) -> None:
+        with writing:
+            print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+    def report() -> None:
+        seen = read_faults().get("announced", 0)
+        while True:
+            time.sleep(0.02)
+            if (count := read_faults().get("announced", 0)) > seen:
+                seen = count
+                for meta in listeners or [{}]:
+                    say({"method": "notifications/resources/list_changed", "params": {"_meta": meta}})
+
+    threading.Thread(target=report, daemon=True).start()
     for line in sys.stdin:
-        if (found := own.answer(json.loads(line))) is not None:
-            print(json.dumps(found), flush=True)
+        message = json.loads(line)
+        server.faults = read_faults()
+        if message.get("method") in server.faults.get("cut", ()):
+            os._exit(1)
+        if message.get("method") == "subscriptions/listen":
+            listeners.append({"io.modelcontextprotocol/subscriptionId": message["id"]})
+            honored = {"notifications": {"resourcesListChanged": True}, "_meta": listeners[-1]}
+            say({"method": "notifications/subscriptions/acknowledged", "params": honored})
+            server.note("subscriptions/listen", "")
+        elif (found := server.answer(message)) is not None:
+            say(found)
+
+
+if __name__ == "__main__":
+    folder, faults, log = map(Path, sys.argv[1:])
+    serve_program(SkillsServer(folder, log=log), lambda: json.loads(faults.read_text()))

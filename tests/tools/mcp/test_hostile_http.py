@@ -5,23 +5,28 @@ Examines the internals of tools.mcp.server_messages on purpose.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import http.server
 import json
+import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from flink_skills import ExecutionError, ToolContext
+from flink_skills import ConfigError, ExecutionError, ToolContext
 from flink_skills.tools.mcp import McpToolSet, StreamableHTTPConnectionParams
-from flink_skills.tools.mcp.server_messages import MAX_ANSWER, MAX_VALUES
+from flink_skills.tools.mcp.server_messages import MAX_ANSWER, MAX_VALUES, limited_client
 from tests.kit.waiting import until
 from tests.tools.mcp.conftest import OpenToolSet
 from tests.tools.mcp.test_servers import tools_of
+from tests.tools.web.site import Site, write_certificate
 
 pytestmark = pytest.mark.row("J7", "J10")
 SECRET = "s3cr3t-of-the-shop"
@@ -288,3 +293,48 @@ async def test_a_rejected_token_in_an_unchanged_file_is_an_error(
     result = await tools["count"].call({}, ToolContext())
     assert result.is_error
     assert SECRET not in result.content
+
+
+async def test_a_checked_connection_goes_to_the_addresses_of_one_lookup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = write_certificate(tmp_path, "shop.example.org")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    site, lookup, lookups = Site(), socket.getaddrinfo, list[str]()
+    await site.start(context)
+    site.page("/", "hello")
+
+    def found(host: str, port: int, *more: Any, **named: Any) -> Any:
+        if not host.endswith(".example.org"):
+            return lookup(host, port, *more, **named)
+        lookups.append(host)
+        if len(lookups) > 1:
+            raise OSError("a second lookup can have other addresses")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.9", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    checked: list[tuple[str, list[str]]] = []
+    try:
+        for name in ("shop", "other"):
+            url, checked[:], lookups[:] = f"https://{name}.example.org:{site.port}/", [], []
+            async with limited_client(check=lambda url, addresses: checked.append((url, addresses))) as client:
+                if name == "shop":
+                    assert (await client.get(url)).status_code == 200
+                else:
+                    with pytest.raises(httpx2.ConnectError, match="certificate"):
+                        await client.get(url)
+            assert checked == [(url, ["127.0.0.9", "127.0.0.1"])]
+
+        def refuse(url: str, addresses: list[str]) -> None:
+            raise ConfigError("no")
+
+        lookups.clear()
+        async with limited_client(check=refuse) as client:
+            with pytest.raises(ConfigError):
+                await client.get(f"https://shop.example.org:{site.port}/")
+        assert [visit.headers["host"] for visit in site.visits] == [f"shop.example.org:{site.port}"]
+    finally:
+        await site.close()

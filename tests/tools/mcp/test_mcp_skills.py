@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import sys
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from checks.evidence import missing_tests
 from flink_skills import AgentSkillManager, ConfigError, SkillConfig
-from flink_skills.errors import ExecutionError, ResourceError, SkillLockError, SourceError, UnknownNameError
+from flink_skills.errors import ExecutionError, ResourceError, SkillLockError, SourceError
 from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.sources import SourceContext, open_source
 from flink_skills.tools.state import SkillState, check_commands, load_effect
+from tests.kit.waiting import wait_until
 from tests.tools.mcp.skills_site import OPEN, Site, write_skill
 
-PROGRAM = Path(__file__).with_name("skills_server.py")
 REFUNDS = "skill://acme/refunds/SKILL.md"
 NOTES = "skill://acme/refunds/refs/notes.md"
-
-
-@pytest.fixture
-def make_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    sites: list[Site] = []
-
-    def make(*skills: str, more: str = "") -> Site:
-        folder = tmp_path / f"site-{len(sites)}"
-        folder.mkdir()
-        for skill in skills or ("acme/refunds",):
-            write_skill(folder / skill, more)
-        sites.append(Site(folder, tmp_path / "store"))
-        return sites[-1]
-
-    yield make
-    for site in sites:
-        site.close()
-
-
-@pytest.fixture
-def site(make_site: Callable[..., Site]) -> Site:
-    return make_site()
 
 
 def loaded(manager: AgentSkillManager, name: str = "refunds") -> SkillState:
@@ -69,12 +48,12 @@ def notes_of(manager: AgentSkillManager) -> str:
 @pytest.mark.row("B28")
 @pytest.mark.parametrize("is_modern", [True, False])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-def test_skills_are_listed_and_read_over_each_transport(site: Site, transport: str, is_modern: bool) -> None:
+def test_skills_are_listed_and_read_over_each_transport(
+    make_site: Callable[..., Site], transport: str, is_modern: bool
+) -> None:
+    site = make_site(transport=transport)
     site.faults["modern"] = is_modern
-    log = site.store.with_suffix(".log")
-    program = shlex.join([sys.executable, str(PROGRAM), str(site.folder), json.dumps(site.faults), str(log)])
-    source = site.source() if transport == "http" else {"url": f"mcp+stdio:{program}", "label": "acme"}
-    manager = site.manager(source)
+    manager = site.manager()
     assert [skill.name for skill in manager.load_skills()] == ["refunds"], manager.failures
     assert "Does refunds" in manager.view().menu()
     assert "# refunds" in manager.view().activate("refunds").text
@@ -108,15 +87,6 @@ def test_the_digest_is_that_of_the_same_skill_elsewhere(site: Site) -> None:
     assert manager.view().activate("refunds").digest
 
 
-@pytest.mark.row("B28")
-def test_ten_thousand_skills_on_pages_are_listed(site: Site) -> None:
-    site.faults["many"] = 10_000
-    manager = site.manager(config={"skills.source.timeout": "60 s"})
-    assert len(manager.load_skills()) == 10_001
-    assert len(site.asked("skills/list")) == 11
-    assert site.asked("resources/read") == []
-
-
 @pytest.mark.parametrize("limit", [{"skills.limits.tree-directories": "5"}, {"skills.limits.download": "2 kb"}])
 def test_a_list_has_limits(site: Site, limit: dict[str, str]) -> None:
     site.faults.update(many=1_000, page=10)
@@ -124,33 +94,6 @@ def test_a_list_has_limits(site: Site, limit: dict[str, str]) -> None:
     assert 5 <= len(manager.load_skills()) < 15
     assert "the others are omitted" in notes_of(manager)
     assert len(site.asked("skills/list")) <= 2
-
-
-@pytest.mark.parametrize(
-    ("faults", "message"),
-    [
-        ({"cursors": "cycle"}, "returned before"),
-        ({"cursors": "endless", "slow": {"skills/list": 0.01}}, "did not answer within|pages"),
-        ({"results": {"skills/list": {"resultType": "complete"}}}, "'skills' is missing"),
-        ({"results": {"skills/list": {"resultType": "task", "skills": []}}}, "resultType 'task'"),
-        ({"slow": {"skills/list": 30}}, "did not answer within"),
-        ({"cut": ["skills/list"]}, "skills/list failed"),
-        ({"no_extension": True}, "does not declare the extension"),
-        ({"no_extension": True, "older": [{"uri": REFUNDS, "name": "refunds"}]}, "older form.*FastMCP"),
-        ({"redirect": "http://169.254.169.254/"}, "skills/list failed"),
-    ],
-    ids=lambda value: "" if isinstance(value, str) else "-".join(value),
-)
-def test_a_faulty_list_is_an_error_of_its_source_only(
-    site: Site, tmp_path: Path, faults: dict[str, Any], message: str
-) -> None:
-    site.faults.update(faults)
-    began = time.monotonic()
-    manager = site.manager(paths=[local(tmp_path, "other")], config={"skills.source.timeout": "2 s"})
-    assert [skill.name for skill in manager.load_skills()] == ["other"]
-    (failure,) = manager.failures
-    assert re.search(message, str(failure)), failure
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
@@ -206,49 +149,10 @@ def test_a_skill_that_is_not_listed_is_loaded_by_its_uri(site: Site) -> None:
 # ---- Verification
 
 
-@pytest.mark.parametrize(
-    ("faults", "problem"),
-    [
-        ({"content": {REFUNDS: "short"}}, "bytes instead of"),
-        ({"resource": {"digest": f"sha256:{0:064x}"}}, "the sha256 is"),
-        ({"resource": {"size": 3}}, "bytes instead of 3"),
-        ({"front_matter": {"description": "Something else."}}, "'description' differs"),
-        ({"front_matter": {"license": "MIT"}}, "'license' is only in the entry"),
-        ({"results": {"resources/read": {"resultType": "complete", "contents": []}}}, "resources/read failed"),
-        ({"cut": ["resources/read"]}, "resources/read failed"),
-        ({"slow": {"resources/read": 30}}, "did not answer within"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(value),
-)
-def test_content_that_differs_from_its_entry_is_not_used(site: Site, faults: dict[str, Any], problem: str) -> None:
-    site.faults.update(faults)
-    manager = site.manager(site.source(timeout=2))
-    began = time.monotonic()
-    with pytest.raises(ResourceError, match=problem) as caught:
-        manager.view().activate("refunds")
-    assert "acme" in str(caught.value)
-    assert time.monotonic() - began < 20
-    assert not list(site.store.rglob("SKILL.md"))
-    # The next call succeeds when the server does.
-    site.faults.clear()
-    if "cut" in faults or "slow" in faults or "results" in faults or "content" in faults:
-        assert "# refunds" in manager.view().activate("refunds").text
-
-
 def test_front_matter_with_other_types_of_scalars_is_equal(make_site: Callable[..., Site]) -> None:
     more = "version: 1.10\nflag: yes\nmetadata:\n  n: 7\n  text: |\n    a\n    b\ntags: [a, 1, null]\n"
     site = make_site("acme/refunds", more=more)
     assert "# refunds" in site.manager().view().activate("refunds").text
-
-
-def test_a_file_that_is_not_listed_is_refused_without_a_request(site: Site) -> None:
-    manager = site.manager()
-    manager.load_skills()
-    (site.folder / "acme/refunds/refs/new.md").write_text("new")
-    for path in ("refs/new.md", "../other/SKILL.md", "scripts"):
-        with pytest.raises(ResourceError):
-            manager.view().read_resource("refunds", path)
-    assert site.asked("resources/read") == []
 
 
 def test_a_stored_file_is_verified_at_each_read(site: Site) -> None:
@@ -299,17 +203,6 @@ def test_a_skill_of_a_server_shadows_no_other_and_is_not_shadowed(
     assert manager.view().read_resource("two:refunds", "refs/notes.md").origin == "MCP server two"
     # The skill of a server reads from its own server.
     assert one.asked("resources/read") == []
-
-
-def test_equal_names_of_one_server_are_distinguished_by_their_paths(make_site: Callable[..., Site]) -> None:
-    site = make_site("acme/billing/refunds", "acme/support/refunds", "acme/other")
-    manager = site.manager()
-    names = [skill.name for skill in manager.load_skills()]
-    assert names == ["acme/acme/billing:refunds", "acme/acme/support:refunds", "other"]
-    with pytest.raises(UnknownNameError, match="acme/acme/billing:refunds"):
-        manager.view(["refunds"])
-    manager.view().activate("acme/acme/support:refunds")
-    assert site.asked("resources/read") == ["skill://acme/support/refunds/SKILL.md"]
 
 
 def test_a_label_belongs_to_one_server(make_site: Callable[..., Site]) -> None:
@@ -388,6 +281,9 @@ def test_dynamic_skills_need_the_job_and_are_never_approved(site: Site) -> None:
     assert site.manager().load_skills() == []
     manager = site.manager(site.source(dynamic=True, scripts=["refunds"]))
     assert "# refunds" in manager.view().activate("refunds").text
+    site.faults["front_matter"] = {"license": "MIT"}
+    with pytest.raises(ResourceError, match="'license' is only in the entry"):
+        site.manager(site.source(dynamic=True)).view().activate("refunds")
     assert manager.view().read_resource("refunds", "refs/notes.md").text == "Notes of refunds\n"
     with pytest.raises(ExecutionError):
         check_commands(manager.view(), loaded(manager))
@@ -434,6 +330,127 @@ def test_a_lock_has_the_entries_and_rejects_a_change(site: Site) -> None:
     (site.folder / "acme/refunds/refs/notes.md").write_text("Other\n")
     with pytest.raises(SkillLockError, match=str(entry["digest"])):
         site.manager(lock=lock).load_skills()
+
+
+# ---- Rules of the extension
+
+
+ROOT = Path(__file__).parents[3]
+RULES = yaml.safe_load(Path(__file__).with_name("skills_extension.yaml").read_text())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["must"][:60])
+def test_each_must_of_the_extension_has_its_tests(rule: dict[str, Any]) -> None:
+    assert rule["tests"]
+    assert not missing_tests(ROOT, " ".join(f"`{test}`" for test in rule["tests"]))
+
+
+def test_a_directory_is_answered_from_the_entry(site: Site) -> None:
+    site.faults["extension"] = {"directoryRead": True}
+    manager = site.manager()
+    view = manager.view()
+    state = view.activate("refunds")
+    (site.folder / "acme/refunds/refs/later.md").write_text("Later.\n")
+    assert "refs/notes.md" in state.text
+    assert "later" not in state.text
+    for path in ("refs", "refs/later.md"):
+        with pytest.raises(ResourceError) as caught:
+            view.read_resource("refunds", path)
+        assert "later" not in str(caught.value).partition("did you mean")[2]
+    assert manager.refresh() is not None
+    assert manager.view().read_resource("refunds", "refs/later.md").text == "Later.\n"
+    assert "resources/directory/read" not in {method for method, _ in site.server.requests}
+
+
+def test_a_uri_with_a_host_of_another_scheme_is_only_a_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup, hosts = socket.getaddrinfo, set[str]()
+
+    def found(host: Any, *more: Any, **named: Any) -> Any:
+        hosts.add(str(host))
+        return lookup(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    site.faults.update(scheme="https:", server_name="../other")
+    manager = site.manager()
+    (skill,) = manager.load_skills()
+    assert (skill.server, skill.full_name) == ("acme", "acme:refunds")
+    assert "# refunds" in manager.view().activate("refunds").text
+    assert site.asked("resources/read") == ["https://acme/refunds/SKILL.md"]
+    assert hosts == {"127.0.0.1"}
+
+
+def test_a_resource_is_no_skill_because_of_its_scheme(site: Site) -> None:
+    site.faults.update(hides=True, older=[{"uri": REFUNDS, "name": "refunds"}])
+    assert site.manager().load_skills() == []
+
+
+def test_fields_that_grant_something_have_no_effect(make_site: Callable[..., Site]) -> None:
+    granted = "allowed-tools: Bash(*) execute_shell_command\nhooks:\n  PreToolUse: [{command: sh scripts/run.sh}]\n"
+    site, plain = make_site(more=granted), make_site("acme/other")
+    manager = site.manager(site.source(), plain.source("plain"))
+    view = manager.view()
+    texts = [re.sub("/[0-9a-f]{32}/", "/", view.activate(name).text) for name in ("refunds", "other")]
+    assert texts[0].replace("refunds", "other") == texts[1].replace("plain", "acme")
+    with pytest.raises(ExecutionError, match="has not approved"):
+        check_commands(view, loaded(manager))
+
+
+def test_an_approval_is_for_the_skill_of_one_server(make_site: Callable[..., Site]) -> None:
+    one, two = make_site(), make_site()
+    manager = one.manager(one.source("one", scripts=["refunds"]), two.source("two"))
+    check_commands(manager.view(), loaded(manager, "one:refunds"))
+    with pytest.raises(ExecutionError, match="server two is in use"):
+        check_commands(manager.view(), loaded(manager, "two:refunds"))
+
+
+def test_stored_content_needs_an_approval_without_its_server(site: Site) -> None:
+    manager = site.manager(site.source(prefetch=True))
+    scopes = manager.pinned_scopes()
+    site.close()
+    again = AgentSkillManager.from_scopes(scopes, config=SkillConfig({**OPEN, "skills.store.dir": str(site.store)}))
+    with pytest.raises(ExecutionError, match="server acme is in use"):
+        check_commands(again.view(), loaded(again))
+
+
+# ---- Reports of changes, connections
+
+
+@pytest.mark.parametrize("is_modern", [True, False])
+def test_a_report_of_the_server_is_passed_on(make_site: Callable[..., Site], is_modern: bool) -> None:
+    site = make_site(transport="stdio")
+    site.faults.update(modern=is_modern, reports=True)
+    manager = site.manager()
+    manager.load_skills()
+    opened, reports = ("subscriptions/listen" if is_modern else "initialize"), list[float]()
+    before = len(site.asked(opened))
+    end = manager.watch(lambda: reports.append(time.monotonic()))
+    wait_until(lambda: len(site.asked(opened)) > before, "the connection")
+    site.faults["announced"] = 1
+    wait_until(lambda: reports, "the report")
+    end()
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "10.0.0.1"]])
+def test_a_name_that_leads_to_a_private_address_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch, addresses: list[str]
+) -> None:
+    lookup = socket.getaddrinfo
+
+    def found(host: Any, port: Any, *more: Any, **named: Any) -> Any:
+        if host != "acme.example.org":
+            return lookup(host, port, *more, **named)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    source = site.source()
+    source["url"] = source["url"].replace("127.0.0.1", "acme.example.org")
+    manager = site.manager(source, config={"skills.source.allow-private": "false"})
+    (failure,) = manager.failures
+    assert "loopback or private address; to allow it, set skills.source.allow-private" in str(failure)
+    assert not failure.retryable
+    assert site.server.requests == []
+    if addresses == ["127.0.0.1"]:
+        assert [skill.name for skill in site.manager(source).load_skills()] == ["refunds"]
 
 
 # ---- Declarations

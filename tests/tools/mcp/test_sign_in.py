@@ -21,13 +21,16 @@ from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from flink_skills import Agent, AgentContext, ExecutionError, ToolContext, mcp_server
+from flink_skills import Agent, AgentContext, ConfigError, ExecutionError, SkillConfig, ToolContext, mcp_server
 from flink_skills.agents import compile_plan
+from flink_skills.errors import SourceError
+from flink_skills.sources import AddressPolicy, SourceContext, open_source
 from flink_skills.tools.mcp import McpToolSet
 from tests.kit.local import local_environment
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import until, wait_until
 from tests.tools.mcp.conftest import OpenToolSet
+from tests.tools.mcp.skills_site import OPEN
 from tests.tools.mcp.test_servers import tools_of
 
 pytestmark = pytest.mark.row("J7", "J10")
@@ -340,3 +343,19 @@ def test_secrets_and_tokens_are_in_no_plan_no_log_and_no_record(shop: Shop, capl
     for secret in (SECRET, encoded, *shop.tokens):
         for place in (str(record), plan, events, caplog.text):
             assert secret not in place
+
+
+@over_http
+def test_a_checked_connection_sends_credentials_to_no_refused_address(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(policy: AddressPolicy, url: str) -> None:
+        if url.endswith("/token"):
+            raise ConfigError("the address is refused")
+
+    monkeypatch.setattr(AddressPolicy, "check_url", check)
+    source = {"url": f"mcp+{shop.base}/mcp", "server": {"auth": shop.declared()["auth"]}}
+    with pytest.raises(SourceError, match="the address is refused") as caught:
+        open_source("url", source, SourceContext(SkillConfig(OPEN))).resolve()
+    assert not caught.value.retryable
+    assert shop.requests == []

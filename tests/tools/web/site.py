@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 Handler = Callable[["Visit"], Awaitable[None]]
 
@@ -108,3 +112,27 @@ class Names:
         self.asked.append(host)
         answers = self.answers.get(host, [["127.0.0.1"]])
         return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+def write_certificate(folder: Path, name: str) -> Path:
+    """Return a file with a key, and its certificate for a name."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return file

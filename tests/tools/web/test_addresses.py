@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from flink_skills.tools import ToolContext
 from flink_skills.tools.web import WebFetchTool, WebSearchTool
 from tests.kit.ports import free_port
 from tests.tools.web.conftest import Fetch, code_of
-from tests.tools.web.site import Names, Site
+from tests.tools.web.site import Names, Site, write_certificate
 
 PRIVATE = (
     "127.0.0.1",
@@ -212,32 +211,9 @@ def test_a_client_of_another_library_is_refused(tool: Callable[..., object]) -> 
         tool(http_client=httpx.AsyncClient())
 
 
-def _certificate(folder: Path, name: str) -> Path:
-    x509 = pytest.importorskip("cryptography.x509")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    made = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "certificate.pem"
-    plain = serialization.NoEncryption()
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return file
-
-
 @pytest.mark.row("J27")
 async def test_the_certificate_must_be_for_the_name_and_not_for_the_address(tmp_path: Path, names: Names) -> None:
-    certificate = _certificate(tmp_path, "www.example.org")
+    certificate = write_certificate(tmp_path, "www.example.org")
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate)
     site = Site()
