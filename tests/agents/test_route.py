@@ -114,6 +114,7 @@ class Labeled(Agent):
         return [self.seen]
 
 
+@pytest.mark.row("K20")
 def test_labels_of_metrics_are_fields_of_the_event(caplog: pytest.LogCaptureFixture) -> None:
     events: list[Any] = [
         {"customer": {"tier": "gold"}, "region": 7},

@@ -104,6 +104,7 @@ def flink() -> Iterator[FakeFlink]:
         yield found
 
 
+@pytest.mark.row("K21")
 def test_values_are_sums_over_subtasks_and_rates_those_of_flinks_own_time(
     flink_skills: FlinkSkills, flink: FakeFlink
 ) -> None:

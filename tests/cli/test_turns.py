@@ -108,6 +108,7 @@ def test_a_selection_of_nothing_is_an_error_with_the_reason(
     assert said.stdout == ""
 
 
+@pytest.mark.row("K21")
 def test_one_turn_is_a_timeline(flink_skills: FlinkSkills, tmp_path: Path) -> None:
     head, totals, *lines = flink_skills("turns", written(tmp_path, *ALL), "--turn", "a").stdout.splitlines()
     assert head == "turn 1 of a  desk  failed  ModelError"
@@ -223,6 +224,7 @@ class Payer(Agent):
         return await ctx.chat(event["text"])
 
 
+@pytest.mark.row("K21")
 def test_events_of_a_real_turn_have_all_parts(flink_skills: FlinkSkills, tmp_path: Path) -> None:
     agents_env = AgentsExecutionEnvironment.get_execution_environment()
     agents_env.get_config().set("skills.events.content", "full")

@@ -71,6 +71,7 @@ def request() -> ModelRequest:
     return ModelRequest("Be brief.", (UserMessage("hello"),), timeout=10)
 
 
+@pytest.mark.row("K19")
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_request_that_is_rejected_with_401_has_the_new_key_of_the_file(
@@ -116,6 +117,7 @@ async def test_a_rejected_key_is_an_error_that_names_the_file_after_one_request(
     assert server.keys == [OLD, OLD, NEW], "one repeat for a new key"
 
 
+@pytest.mark.row("K19")
 @pytest.mark.parametrize("provider", ["openai-compatible", "openai-chat"])
 async def test_a_changed_file_is_used_although_the_old_key_is_accepted(
     provider: str, server: Guarded, key_file: Path, connect: ModelFactory

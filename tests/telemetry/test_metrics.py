@@ -234,6 +234,7 @@ async def test_names_over_the_limit_are_counted_together(opened: Open, reports: 
     assert reports.counters[("stepRuns", "step", "c")] == 1, "each kind of label has a limit of its own"
 
 
+@pytest.mark.row("K20")
 @pytest.mark.usefixtures("proved_once")
 async def test_requests_and_their_cost_are_counted_by_each_label_of_the_event(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened(max_labels=2)

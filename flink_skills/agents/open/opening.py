@@ -275,9 +275,8 @@ class LiveSkills:
         try:
             while True:
                 # Spread, so that the workers of a cluster do not ask a server at the same time.
-                report = asyncio.ensure_future(changed.wait())
-                await asyncio.wait([report], timeout=interval * random.uniform(0.9, 1.1))
-                report.cancel()
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(changed.wait(), interval * random.uniform(0.9, 1.1))
                 changed.clear()
                 await self.refresh()
         finally:
