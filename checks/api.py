@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.gen_options import _key, _kind
-from flink_skills import errors
+from flink_skills import __version__, errors
 from flink_skills.cli.app import COMMANDS, LazyCommand
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS, EVENT_VERSION
@@ -51,7 +51,7 @@ def surface() -> list[str]:
     for name, value in vars(errors).items():
         if inspect.isclass(value) and issubclass(value, Exception) and value.__module__ == errors.__name__:
             found.add(f"error {name}({', '.join(base.__name__ for base in value.__bases__)})")
-    return sorted(found)
+    return sorted(line.replace(repr(__version__), "...") for line in found)
 
 
 def _names_of(page: Path) -> Iterator[str]:

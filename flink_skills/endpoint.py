@@ -14,7 +14,7 @@ _HIDDEN = "…"
 # OpenSSL's words for a server that answers without TLS, and what servers and clients say if only one of them uses it.
 _NO_TLS = re.compile("wrong.version.number|record.layer.failure|unknown.protocol|packet.length.too.long", re.IGNORECASE)
 _TLS = re.compile(
-    r"\\x1[56]\\x03|(?:HTTP request|plain HTTP|speaking plain).{0,40}(?:HTTPS|SSL|TLS)"
+    r"\\x15\\x03|(?:HTTP request|plain HTTP|speaking plain).{0,40}(?:HTTPS|SSL|TLS)"
     "|requires TLS|TLS is required",
     re.IGNORECASE,
 )

@@ -190,6 +190,7 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                         f"sum by (operator_name) (increase({series('forgotten')}[$__rate_interval]))",
                         f"erased keys, {operator}",
                     ),
+                    (f"max by (operator_name) ({series('paused')})", f"paused, {operator}"),
                     text="Pauses, refusals and erasures. An unused record has an error record with the reason.",
                 ),
             ],

@@ -40,7 +40,7 @@ def compiled(tmp_path: Path, *urls: str, local: bool = True, agent_url: str = ""
     class Plain(Agent):
         name = "plain"
 
-        async def on_event(self, ctx: Any, event: Any) -> str:
+        async def on_event(self, event: Any, ctx: Any) -> str:
             return ""
 
     class Own(Plain):

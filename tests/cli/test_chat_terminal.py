@@ -45,7 +45,9 @@ class Terminal:
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": kind, "NO_COLOR": "1"}
+        # Variables would replace the size of the terminal.
+        inherited = {name: of for name, of in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        environment = {**inherited, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": kind, "NO_COLOR": "1"}
         self.process = subprocess.Popen(
             # With the terminal as its own, so that Ctrl-C there becomes a signal.
             ["setsid", "--ctty", sys.executable, *program, *filter(None, (command,)), *words],

@@ -181,8 +181,8 @@ def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path, run_here
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "job.yaml:10:1: outptu: unknown key 'outptu': did you mean 'output'? (there are: agent, agents, answers, "
-        "connections, errors, events, flink, input, jars, models, name, options, output, prompts, skills, tables, "
-        "waits)",
+        "connections, control, errors, events, flink, input, jars, models, name, options, output, prompts, skills, "
+        "tables, waits)",
         "job.yaml:11:9: flink.skills.strict: put options skills.* under 'options'",
         "flink-skills: invalid job file: 2 problems",
     ]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hatch_version import RELEASE
+
 IMAGE = Path(__file__).resolve().parents[2] / "deploy" / "image"
 DIGEST = f"sha256:{'ab' * 32}"
 
@@ -24,7 +26,7 @@ class Scripts:
         shutil.copytree(IMAGE, self.image)
         for path in (self.bin, self.home / "lib", self.home / "opt", self.home / "conf"):
             path.mkdir(parents=True)
-        (folder / "pyproject.toml").write_text('version = "1.2.3"\n')
+        shutil.copy(IMAGE.parents[1] / "hatch_version.py", folder)
 
     def program(self, name: str, script: str) -> None:
         """Put a program in front of the PATH."""
@@ -91,7 +93,7 @@ def test_pin_writes_what_build_takes(scripts: Scripts) -> None:
         "FLINK_VERSION=2.3.0",
         f"BASE_DIGEST={DIGEST}",
         f"BUILDER_DIGEST={DIGEST}",
-        "VERSION=1.2.3",
+        f"VERSION={RELEASE}.dev0",
         "--push",
     ):
         assert word in done.stdout, (word, done.stdout)

@@ -393,7 +393,7 @@ def _model_plan(
     # The addresses of a setup replace those of its connection, and so does the place of its key.
     own = {key: arguments.pop(key) for key in ("base_url", "base_urls") if arguments.get(key)}
     places = own or connection
-    own_keys = {name: place for name in _KEY_PLACES if (place := arguments.pop(name, None))}
+    own_keys = {name: given for name in _KEY_PLACES if (given := arguments.pop(name, None))}
     keys = own_keys or connection
     checked = ModelSetup(
         provider=provider,
