@@ -48,7 +48,7 @@ public final class CanonicalKey {
     }
     if (key.isObject()) {
       TreeMap<String, JsonNode> sorted = new TreeMap<>();
-      key.fields().forEachRemaining(field -> sorted.put(field.getKey(), field.getValue()));
+      key.fieldNames().forEachRemaining(name -> sorted.put(name, key.get(name)));
       return joined(
           sorted.entrySet().iterator(),
           field -> quote(field.getKey()) + ":" + ofJson(field.getValue()),
