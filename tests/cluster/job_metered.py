@@ -6,7 +6,7 @@ import argparse
 
 from metered_agents import Metered  # type: ignore[import-not-found] # beside it
 from pyflink.common import Configuration, Duration, Types, WatermarkStrategy
-from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.datastream import DataStream, StreamExecutionEnvironment
 from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="URL of the model")
     parser.add_argument("--skills", required=True, help="a folder of skills")
     parser.add_argument("--events", required=True, help="a folder of files with an event in each line")
+    parser.add_argument("--control", required=True, help="a folder of files with a control record in each line")
     options = parser.parse_args()
 
     configuration = Configuration()
@@ -30,12 +31,16 @@ def main() -> None:
     agents.add_skills_from_paths([options.skills])
     agents.get_config().set(SkillOptions.WORKER_PROCESSES, 2).set(SkillOptions.METRICS_INTERVAL, 0.2)
     agents.get_config().set(SkillOptions.SHELL_MIN_ISOLATION, "HYGIENE").set("skills.user.amount", 2.5)
-    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), options.events)
-    # Without an end: Flink removes the metrics of a subtask that has finished.
-    lines = source.monitor_continuously(Duration.of_millis(100)).build()
-    events = env.from_source(lines, WatermarkStrategy.no_watermarks(), "events")
-    keyed = agents.from_datastream(events, lambda event: event)
-    keyed.apply(Metered(options.model, "metered")).to_datastream(Types.STRING()).print()
+
+    def lines(folder: str, name: str) -> DataStream:
+        source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), folder)
+        # Without an end: Flink removes the metrics of a subtask that has finished.
+        without_end = source.monitor_continuously(Duration.of_millis(100)).build()
+        return env.from_source(without_end, WatermarkStrategy.no_watermarks(), name)
+
+    keyed = agents.from_datastream(lines(options.events, "events"), lambda event: event)
+    output = keyed.apply(Metered(options.model, "metered")).control(lines(options.control, "control"))
+    output.to_datastream(Types.STRING()).print()
     agents.execute("metered")
 
 

@@ -98,7 +98,9 @@ class Scrape:
                 names = of_agent if sample.labels["operator_name"] == AGENT else of_others
                 # A summary has a series for its count.
                 names.add(re.sub("(Latency)_count$", r"\1", sample.name))
-        of_others |= {name for name in of_agent if "_agent_user_" in name}
+        # Flink has one for each input of an operator with several.
+        of_inputs = re.compile(r"_currentInput\d+Watermark$")
+        of_others |= {name for name in of_agent if "_agent_user_" in name or of_inputs.search(name)}
         return of_agent - of_others
 
     def custom(self, name: str) -> list[Sample]:
@@ -112,13 +114,15 @@ def scrape(cluster: StandaloneCluster) -> Iterator[Callable[[], Scrape]]:
     server = ScriptedModelServer(reply).start()
     with passable_folder() as folder:
         write_skill(folder / "skills", "greet")
-        gate, events = folder / "gate", folder / "events"
+        gate, events, control = folder / "gate", folder / "events", folder / "control"
         events.mkdir()
+        control.mkdir()
         lines = [*(f"chat {number}" for number in range(CHATS)), "fail", str(gate)]
         (events / "lines").write_text("\n".join(lines) + "\n")
         job = cluster.submit(
             HERE / "job_metered.py",
             *("--model", server.url, "--skills", str(folder / "skills"), "--events", str(events)),
+            *("--control", str(control)),
             python_files=[HERE / "metered_agents.py"],
         )
         cluster.wait(job, "RUNNING", 120)
