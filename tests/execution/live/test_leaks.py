@@ -71,7 +71,9 @@ async def test_fifty_processes_leave_no_descriptor_thread_task_or_object(process
     processes.backend.end_idle()
     await asyncio.sleep(0)
     gc.collect()
-    assert (descriptors(), threading.active_count(), len(asyncio.all_tasks())) == before
+    now = (descriptors(), threading.active_count(), len(asyncio.all_tasks()))
+    # Threads of earlier tests can end as well.
+    assert all(number <= earlier for number, earlier in zip(now, before, strict=True)), (now, before)
     assert [found for found in left if found() is not None] == []
     launcher = psutil.Process(processes.backend.launcher_pid)
     await until(lambda: launcher.children() == [])
