@@ -31,14 +31,14 @@ _TOOL = ToolSpec(
 _AT_ONCE = 20
 
 Answer = str | ModelResponse | BaseException
-"""A text, a whole response, or an error to raise (such as a ``ModelError``)."""
+"""Text, a whole response, or an error to raise (such as a ``ModelError``)."""
 
 
 @none_is_default
 class ScriptedModel(ChatModel):
     """A chat model that answers from a list, one item per request, or by a function of the request.
 
-    ``requests`` holds every request, also those that failed. With a list, a request beyond its end is an
+    ``requests`` holds every request, including those that failed. With a list, a request beyond its end is an
     ``AssertionError``: a test that asks more often than it says is wrong. ``accepts`` are the kinds of media that it
     receives.
 

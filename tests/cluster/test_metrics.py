@@ -61,7 +61,7 @@ class Sample:
 
 
 class Scrape:
-    """What Prometheus reads of the JobManager and the TaskManagers."""
+    """Samples that Prometheus reads from the JobManager and the TaskManagers."""
 
     def __init__(self, cluster: StandaloneCluster) -> None:
         self.samples: list[Sample] = []

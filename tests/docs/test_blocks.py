@@ -26,7 +26,7 @@ REASONS = {
     "needs Flink's own command line",
     "starts a server that stays",
 }
-#: What a block of nothing but these programs needs; such a block needs no mark.
+#: Requirements of blocks that only run these programs. Such a block has no mark.
 PROGRAMS = {
     ".": "the environment of the reader",
     "docker": "Docker",
@@ -42,7 +42,7 @@ _NO_COMMAND = re.compile(r"^(#.*|\s.*|)$")
 
 
 def reason_not_to_run(fence: Fence) -> str | None:
-    """Why the block is not run; None for one that has to be."""
+    """Return the reason why the block is not run. Return None for one that must run."""
     if (mark := MARK.match(fence.above)) and mark["kind"] == "not run":
         assert mark["argument"] in REASONS, (
             f"{mark['argument']!r} is not one of the reasons in tests/docs/test_blocks.py"
